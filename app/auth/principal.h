@@ -1,0 +1,43 @@
+/*
+ * principal.h - who a request proved to be (ID-1…5). Made only here, from one credential; never from a body or a header
+ * other than Authorization (git also sends Basic: any user name, the password is the credential).
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "io/pg.h"
+#include "op/op.h"
+
+enum cred_kind { CRED_KEY, CRED_RUN_TOKEN, CRED_GRANT };
+
+struct principal {
+	enum cred_kind kind;
+	const char *cred_id;     /* key_… */
+	const char *org;         /* slug */
+	const char *user;        /* name on the key; never NULL */
+	bool org_admin;          /* of `org` only */
+	bool super_admin;        /* member of the reserved org "admin" with an admin key */
+	const char *scopes;      /* space separated op groups; "*" is all */
+	const char *repo, *ref;  /* CRED_GRANT: the one repository and full ref */
+	const char *session;     /* CRED_RUN_TOKEN: the run's session */
+};
+
+/* The principal of a credential text ("gk_…", "gr_…", "gg_…"), in the arena. 0 with *who NULL when it is not valid (unknown,
+ * expired, revoked: one answer for all); -1 only when that cannot be found out. Lookup by id, then constant-time compare. */
+int principal_of(struct mem *m, struct pg *db, const char *credential, const struct principal **who, struct err *e);
+/* The fcgi_opts.identify hook: reads Authorization (Bearer, or Basic for git routes). */
+int principal_identify(struct ctx *c, const struct principal **who, struct err *e);
+/* The fcgi_opts.authorise hook: OP_PUBLIC, scope, OP_ADMIN, OP_SUPER, OP_INTERNAL; grants and run tokens reach only what they are for. */
+int principal_authorise(struct ctx *c, const struct op *op, struct err *e);
+const char *principal_org(const struct principal *who);
+
+/* Three predicates and no more (ID-3). */
+bool principal_member(const struct principal *p, const char *org);
+bool principal_org_admin(const struct principal *p, const char *org);
+bool principal_super(const struct principal *p);
+/* COD-15: may stop what `started_by` (a user name) of `org` started. */
+bool principal_may_stop(const struct principal *p, const char *org, const char *started_by);
+/* An org slug: ^[a-z0-9][a-z0-9-]{0,38}[a-z0-9]$ or one letter; "repos" is reserved. */
+bool org_slug_ok(const char *s);

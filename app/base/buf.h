@@ -1,0 +1,41 @@
+/*
+ * buf.h - the one string builder: bytes that grow up to a stated maximum.
+ * Going past the maximum is remembered (buf_full) and appends nothing: never a silent truncation.
+ * Always NUL-terminated after the first append, but may hold NULs; use p and n.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/mem.h"
+
+struct buf {
+	char *p;
+	size_t n, cap, max;
+	bool full; /* something did not fit */
+};
+
+#define BUF(max_bytes)                                                                                                 \
+	(struct buf)                                                                                                   \
+	{                                                                                                              \
+		.max = (max_bytes)                                                                                     \
+	}
+
+int buf_add(struct buf *b, const void *p, size_t n); /* 0, or -1 when it does not fit */
+int buf_str(struct buf *b, const char *s);
+int buf_chr(struct buf *b, char c);
+int buf_fmt(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Room for n more bytes at the end, to be filled by the caller and then counted with buf_grew; NULL when it does not fit. */
+char *buf_room(struct buf *b, size_t n);
+void buf_grew(struct buf *b, size_t n);
+void buf_drop(struct buf *b, size_t n); /* forget the first n bytes */
+void buf_reset(struct buf *b);          /* empty, memory kept */
+void buf_free(struct buf *b);
+const char *buf_c(const struct buf *b); /* as a C string, "" when empty */
+
+static inline void auto_bufp(struct buf *b)
+{
+	buf_free(b);
+}
+#define auto_buf AUTO(auto_bufp)

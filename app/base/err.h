@@ -1,0 +1,60 @@
+/*
+ * err.h - one error value, owned by the caller, never allocated, never NULL.
+ * One table (err.c) maps a code to its HTTP status, envelope type (HTTP-4) and CLI exit status.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+enum err_code {
+	ERR_NONE,
+	ERR_BAD_REQUEST,  /* 400 */
+	ERR_UNAUTHORIZED, /* 401 */
+	ERR_PAYMENT,      /* 402 */
+	ERR_FORBIDDEN,    /* 403 */
+	ERR_NOT_FOUND,    /* 404: also another org's object (ID-4) */
+	ERR_METHOD,       /* 405 */
+	ERR_CONFLICT,     /* 409 */
+	ERR_TOO_LARGE,    /* 413 */
+	ERR_MEDIA,        /* 415 */
+	ERR_RATE,         /* 429 */
+	ERR_UPSTREAM,     /* 502: a back end answered wrongly */
+	ERR_UNAVAILABLE,  /* 503: try again (Retry-After is sent) */
+	ERR_TIMEOUT,      /* 504 */
+	ERR_INTERNAL,     /* 500: our own fault, or PostgreSQL refused what we sent */
+	ERR_MAX_
+};
+
+enum { ERR_MSG_MAX = 480, ERR_PARAM_MAX = 96, ERR_DETAILS_MAX = 8 };
+
+struct err_detail {
+	char param[ERR_PARAM_MAX];
+	char msg[160];
+};
+
+struct err {
+	enum err_code code;
+	const char *reason;        /* static string for the envelope's `code`; NULL means err_name(code) */
+	char msg[ERR_MSG_MAX];     /* one sentence for the client; no secrets, no SQL, no server paths */
+	char param[ERR_PARAM_MAX]; /* the field at fault, or "" */
+	int n_details;             /* where several things are wrong at once */
+	struct err_detail details[ERR_DETAILS_MAX];
+};
+
+/* Fill e and return -1, so a function can end with: return err_set(e, ...). The first error wins. */
+int err_set(struct err *e, enum err_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* The same for a named field. */
+int err_field(struct err *e, enum err_code code, const char *param, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* Add one of several violations; more than ERR_DETAILS_MAX are dropped. The first also sets code, msg and param. */
+int err_detail(struct err *e, enum err_code code, const char *param, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* Replace e by another error: only where a caller gives a fault a better meaning. Returns -1. */
+int err_replace(struct err *e, enum err_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void err_clear(struct err *e);
+
+int err_http(enum err_code code);
+const char *err_name(enum err_code code);     /* "not_found" */
+const char *err_type(enum err_code code);     /* "not_found_error" (HTTP-4) */
+int err_exit(enum err_code code);             /* sysexits-like status for the CLI */
+enum err_code err_from_http(int http_status); /* the other way, for clients of our own servers */

@@ -1,0 +1,127 @@
+#include "base/hash.h"
+
+#include <errno.h>
+#include <openssl/sha.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+void sha256(const void *p, size_t n, unsigned char out[SHA256_BYTES])
+{
+	(void)SHA256(p, n, out);
+}
+
+void hex_encode(const void *p, size_t n, char *out)
+{
+	static const char hex[] = "0123456789abcdef";
+	const unsigned char *b = p;
+	for (size_t i = 0; i < n; i++) {
+		out[2 * i] = hex[b[i] >> 4];
+		out[2 * i + 1] = hex[b[i] & 15];
+	}
+	out[2 * n] = 0;
+}
+
+static int hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+ssize_t hex_decode(const char *s, unsigned char *out, size_t size)
+{
+	size_t n = strlen(s);
+	if (n % 2 != 0 || n / 2 > size)
+		return -1;
+	for (size_t i = 0; i < n / 2; i++) {
+		int hi = hex_digit(s[2 * i]), lo = hex_digit(s[2 * i + 1]);
+		if (hi < 0 || lo < 0)
+			return -1;
+		out[i] = (unsigned char)(hi << 4 | lo);
+	}
+	return (ssize_t)(n / 2);
+}
+
+void sha256_hex(const void *p, size_t n, char out[SHA256_HEX])
+{
+	unsigned char sum[SHA256_BYTES];
+	sha256(p, n, sum);
+	hex_encode(sum, sizeof sum, out);
+}
+
+void random_bytes(void *p, size_t n)
+{
+	unsigned char *to = p;
+	while (n > 0) {
+		ssize_t got = getrandom(to, n, 0);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			abort();
+		to += got;
+		n -= (size_t)got;
+	}
+}
+
+static const char b64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+size_t b64_encode(const void *p, size_t n, char *out)
+{
+	const unsigned char *b = p;
+	size_t o = 0;
+	for (size_t i = 0; i < n; i += 3) {
+		size_t have = n - i < 3 ? n - i : 3;
+		uint32_t v = (uint32_t)b[i] << 16;
+		if (have > 1)
+			v |= (uint32_t)b[i + 1] << 8;
+		if (have > 2)
+			v |= b[i + 2];
+		out[o++] = b64[v >> 18];
+		out[o++] = b64[v >> 12 & 63];
+		out[o++] = have > 1 ? b64[v >> 6 & 63] : '=';
+		out[o++] = have > 2 ? b64[v & 63] : '=';
+	}
+	out[o] = 0;
+	return o;
+}
+
+static int b64_digit(char c)
+{
+	if (c >= 'A' && c <= 'Z')
+		return c - 'A';
+	if (c >= 'a' && c <= 'z')
+		return c - 'a' + 26;
+	if (c >= '0' && c <= '9')
+		return c - '0' + 52;
+	return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+ssize_t b64_decode(const char *s, size_t n, unsigned char *out)
+{
+	if (n % 4 != 0)
+		return -1;
+	size_t o = 0;
+	for (size_t i = 0; i < n; i += 4) {
+		size_t pad = 0;
+		if (i + 4 == n)
+			pad = s[i + 2] == '=' && s[i + 3] == '=' ? 2 : s[i + 3] == '=' ? 1 : 0;
+		uint32_t v = 0;
+		for (size_t k = 0; k < 4; k++) {
+			int d = k < 4 - pad ? b64_digit(s[i + k]) : 0;
+			if (d < 0)
+				return -1;
+			v = v << 6 | (uint32_t)d;
+		}
+		if ((pad == 1 && (v & 0xFF) != 0) || (pad == 2 && (v & 0xFFFF) != 0))
+			return -1; /* bits that would be lost */
+		out[o++] = (unsigned char)(v >> 16);
+		if (pad < 2)
+			out[o++] = (unsigned char)(v >> 8);
+		if (pad < 1)
+			out[o++] = (unsigned char)v;
+	}
+	return (ssize_t)o;
+}

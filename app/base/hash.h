@@ -1,0 +1,20 @@
+/* hash.h - SHA-256, random bytes, hex and base64 (RFC 4648), over OpenSSL. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum { SHA256_BYTES = 32, SHA256_HEX = 65 };
+
+void sha256(const void *p, size_t n, unsigned char out[SHA256_BYTES]);
+void sha256_hex(const void *p, size_t n, char out[SHA256_HEX]);
+void random_bytes(void *p, size_t n); /* from the kernel; aborts when it has none */
+void hex_encode(const void *p, size_t n, char *out); /* 2n + 1 bytes */
+ssize_t hex_decode(const char *s, unsigned char *out, size_t size); /* bytes written, or -1 */
+
+/* b64_encode needs 4 * ((n + 2) / 3) + 1 bytes at out and returns the length without the NUL. */
+size_t b64_encode(const void *p, size_t n, char *out);
+#define B64_SIZE(n) (4 * (((n) + 2) / 3) + 1)
+/* Strict: standard alphabet, padding required, nothing else. Bytes written (out holds at least 3 * n / 4), or -1. */
+ssize_t b64_decode(const char *s, size_t n, unsigned char *out);

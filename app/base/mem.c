@@ -1,0 +1,145 @@
+#include "base/mem.h"
+
+#include <assert.h>
+#include <stdalign.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { BLOCK_BYTES = 8192 };
+
+struct block {
+	struct block *next;
+	size_t used, size;
+	alignas(max_align_t) unsigned char data[];
+};
+struct owned {
+	struct owned *next;
+	void *obj;
+	void (*destroy)(void *);
+};
+struct mem {
+	struct block *head;
+	struct owned *owned;
+};
+
+static struct block *block_new(size_t size)
+{
+	struct block *b = malloc(sizeof *b + size);
+	if (b == NULL)
+		abort();
+	b->next = NULL;
+	b->used = 0;
+	b->size = size;
+	return b;
+}
+
+struct mem *mem_new(void)
+{
+	return xcalloc(1, sizeof(struct mem));
+}
+
+void *mem_alloc(struct mem *m, size_t n)
+{
+	assert(n < SIZE_MAX / 2);
+	size_t need = (n + alignof(max_align_t) - 1) & ~(alignof(max_align_t) - 1);
+	struct block *b = m->head;
+	if (b == NULL || b->size - b->used < need) {
+		b = block_new(need > BLOCK_BYTES ? need : BLOCK_BYTES);
+		b->next = m->head;
+		m->head = b;
+	}
+	void *p = b->data + b->used;
+	b->used += need;
+	return memset(p, 0, need);
+}
+
+char *mem_str(struct mem *m, const char *s)
+{
+	return mem_strn(m, s, strlen(s));
+}
+
+char *mem_strn(struct mem *m, const char *p, size_t n)
+{
+	char *s = mem_alloc(m, n + 1);
+	if (n > 0)
+		memcpy(s, p, n);
+	return s;
+}
+
+char *mem_vfmt(struct mem *m, const char *fmt, va_list ap)
+{
+	va_list again;
+	va_copy(again, ap);
+	int n = vsnprintf(NULL, 0, fmt, ap);
+	assert(n >= 0);
+	char *s = mem_alloc(m, (size_t)n + 1);
+	(void)vsnprintf(s, (size_t)n + 1, fmt, again);
+	va_end(again);
+	return s;
+}
+
+char *mem_fmt(struct mem *m, const char *fmt, ...)
+{
+	va_list ap;
+	va_start(ap, fmt);
+	char *s = mem_vfmt(m, fmt, ap);
+	va_end(ap);
+	return s;
+}
+
+void mem_own(struct mem *m, void *obj, void (*destroy)(void *))
+{
+	struct owned *o = mem_alloc(m, sizeof *o);
+	*o = (struct owned){ .next = m->owned, .obj = obj, .destroy = destroy };
+	m->owned = o;
+}
+
+static void json_drop(void *v)
+{
+	json_decref(v);
+}
+
+json_t *mem_json(struct mem *m, json_t *v)
+{
+	if (v != NULL)
+		mem_own(m, v, json_drop);
+	return v;
+}
+
+void mem_free(struct mem *m)
+{
+	if (m == NULL)
+		return;
+	for (struct owned *o = m->owned; o != NULL; o = o->next)
+		o->destroy(o->obj);
+	for (struct block *b = m->head, *next; b != NULL; b = next) {
+		next = b->next;
+		free(b);
+	}
+	free(m);
+}
+
+void *xcalloc(size_t n, size_t size)
+{
+	void *p = calloc(n, size);
+	if (p == NULL)
+		abort();
+	return p;
+}
+
+char *xstrdup(const char *s)
+{
+	char *p = strdup(s);
+	if (p == NULL)
+		abort();
+	return p;
+}
+
+void *xrealloc(void *p, size_t n)
+{
+	void *q = realloc(p, n);
+	if (q == NULL)
+		abort();
+	return q;
+}

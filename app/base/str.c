@@ -1,0 +1,150 @@
+#include "base/str.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct str str_of(const char *s)
+{
+	return (struct str){ s, s == NULL ? 0 : strlen(s) };
+}
+
+bool str_eq(struct str a, const char *b)
+{
+	size_t n = strlen(b);
+	return a.n == n && (n == 0 || memcmp(a.p, b, n) == 0);
+}
+
+bool str_cut(struct str *s, char sep, struct str *out)
+{
+	if (s->n == 0)
+		return false;
+	const char *at = memchr(s->p, sep, s->n);
+	size_t n = at == NULL ? s->n : (size_t)(at - s->p);
+	*out = (struct str){ s->p, n };
+	size_t used = at == NULL ? n : n + 1;
+	s->p += used;
+	s->n -= used;
+	return true;
+}
+
+bool str_starts(const char *s, const char *prefix)
+{
+	return strncmp(s, prefix, strlen(prefix)) == 0;
+}
+
+bool str_ends(const char *s, const char *suffix)
+{
+	size_t n = strlen(s), m = strlen(suffix);
+	return n >= m && memcmp(s + n - m, suffix, m) == 0;
+}
+
+bool str_only(const char *s, const char *allowed)
+{
+	return s[0] != 0 && s[strspn(s, allowed)] == 0;
+}
+
+bool str_one_of(const char *s, const char *const *list)
+{
+	for (; *list != NULL; list++)
+		if (strcmp(s, *list) == 0)
+			return true;
+	return false;
+}
+
+bool str_int(const char *s, long long min, long long max, long long *out)
+{
+	if (s == NULL || s[0] == 0 || !str_only(s[0] == '-' ? s + 1 : s, "0123456789"))
+		return false;
+	errno = 0;
+	long long v = strtoll(s, NULL, 10);
+	if (errno != 0 || v < min || v > max)
+		return false;
+	*out = v;
+	return true;
+}
+
+/* Bytes of the character starting at p (n > 0): its length, 0 when invalid, -1 when cut short but possible so far. */
+static int utf8_char(const unsigned char *p, size_t n)
+{
+	unsigned char c = p[0];
+	if (c < 0x80)
+		return 1;
+	int len = c >= 0xC2 && c <= 0xDF ? 2 : c >= 0xE0 && c <= 0xEF ? 3 : c >= 0xF0 && c <= 0xF4 ? 4 : 0;
+	if (len == 0)
+		return 0;
+	unsigned char lo = 0x80, hi = 0xBF; /* bounds of the second byte: overlong, surrogate and range rules */
+	if (c == 0xE0)
+		lo = 0xA0;
+	else if (c == 0xED)
+		hi = 0x9F;
+	else if (c == 0xF0)
+		lo = 0x90;
+	else if (c == 0xF4)
+		hi = 0x8F;
+	for (int i = 1; i < len; i++) {
+		if ((size_t)i >= n)
+			return -1;
+		if (p[i] < lo || p[i] > hi)
+			return 0;
+		lo = 0x80;
+		hi = 0xBF;
+	}
+	return len;
+}
+
+size_t utf8_valid(const char *p, size_t n)
+{
+	size_t at = 0;
+	while (at < n) {
+		int len = utf8_char((const unsigned char *)p + at, n - at);
+		if (len <= 0)
+			break;
+		at += (size_t)len;
+	}
+	return at;
+}
+
+size_t utf8_tail(const char *p, size_t n)
+{
+	for (size_t back = 1; back <= 3 && back <= n; back++)
+		if (utf8_char((const unsigned char *)p + n - back, back) == -1)
+			return back;
+	return 0;
+}
+
+bool bytes_equal_ct(const void *a, const void *b, size_t n)
+{
+	const volatile unsigned char *x = a, *y = b;
+	unsigned char diff = 0;
+	for (size_t i = 0; i < n; i++)
+		diff |= (unsigned char)(x[i] ^ y[i]);
+	return diff == 0;
+}
+
+static bool slug_char(unsigned char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+}
+
+bool str_slug(const char *s, char *out, size_t size)
+{
+	size_t n = 0;
+	for (; *s != 0; s++) {
+		unsigned char c = (unsigned char)*s;
+		if (c >= 'A' && c <= 'Z')
+			c = (unsigned char)(c + 32);
+		if (!slug_char(c)) {
+			if (n == 0 || out[n - 1] == '-')
+				continue;
+			c = '-';
+		}
+		if (n + 1 >= size)
+			return false;
+		out[n++] = (char)c;
+	}
+	if (n > 0 && out[n - 1] == '-')
+		n--;
+	out[n] = 0;
+	return n > 0;
+}

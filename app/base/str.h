@@ -1,0 +1,39 @@
+/* str.h - views for parsing, and the small text judgements everybody needs. No locale, no allocation. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes owned by somebody else; may hold NULs. */
+struct str {
+	const char *p;
+	size_t n;
+};
+
+struct str str_of(const char *s); /* NULL becomes empty */
+bool str_eq(struct str a, const char *b);
+/* Take what stands before the first `sep` off the front of s; false when s is empty (nothing left to take). */
+bool str_cut(struct str *s, char sep, struct str *out);
+
+bool str_starts(const char *s, const char *prefix);
+bool str_ends(const char *s, const char *suffix);
+/* Every byte of s is in `allowed`, and s is not empty. */
+bool str_only(const char *s, const char *allowed);
+bool str_one_of(const char *s, const char *const *list); /* list ends with NULL */
+/* A whole decimal integer in [min, max], no sign-only, no spaces; false otherwise. */
+bool str_int(const char *s, long long min, long long max, long long *out);
+
+/* Length of the longest prefix of p[0..n) that is whole, valid UTF-8 (RFC 3629). */
+size_t utf8_valid(const char *p, size_t n);
+/*
+ * Bytes at the end of p[0..n) that begin a character and may be completed by what follows (0..3);
+ * bytes that can never become valid are not counted.
+ */
+size_t utf8_tail(const char *p, size_t n);
+
+/* Constant-time comparison of equal-length bytes (ID-5). */
+bool bytes_equal_ct(const void *a, const void *b, size_t n);
+
+/* Lower-case slug of free text: letters and digits kept, runs of anything else become one '-'. False if empty or longer. */
+bool str_slug(const char *s, char *out, size_t size);

@@ -1,0 +1,36 @@
+/*
+ * fcgi.h - the FastCGI server core (libfcgi), shared by gatehouse-api and gatehouse-sandboxd.
+ * Two acceptor threads without a mutex around accept put requests on a bounded queue for W workers; a full queue answers 503
+ * at once. An OP_STREAM op moves to a small-stack thread of its own, up to max_streams (then 503).
+ * For every request: request id, route, identity (through the `identify` hook), limits, input check, handler, reply, log line.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "op/op.h"
+
+struct fcgi_opts {
+	const char *socket_path;   /* bound here 0660, or taken from systemd (LISTEN_FDS) when NULL */
+	const char *socket_group;  /* NULL: as created */
+	int workers, queue, max_streams;
+	const struct op *const *tables;
+	const struct conf *conf;
+	struct pg_pool *db;        /* may be NULL */
+	void *app;
+	/* Find out who asks: 0 with *who (may stay NULL for nobody), or -1 with e (e.g. PostgreSQL away). */
+	int (*identify)(struct ctx *c, const struct principal **who, struct err *e);
+	/* May `who` run `op`? 0 or -1 with e. Called after routing, before the input is read. */
+	int (*authorise)(struct ctx *c, const struct op *op, struct err *e);
+	const char *(*org_of)(const struct principal *who); /* for the log line */
+	void (*on_request)(void *app, const struct op *op, int status, int64_t duration_us); /* metrics; may be NULL */
+};
+
+struct fcgi;
+struct fcgi *fcgi_start(const struct fcgi_opts *o, struct err *e);
+/* Block until SIGTERM/SIGINT (drain and return) ; SIGHUP calls on_hup. Signals must be blocked before any thread starts:
+ * fcgi_block_signals() first thing in main. */
+void fcgi_block_signals(void);
+void fcgi_wait(struct fcgi *f, void (*on_hup)(void *app));
+/* True once draining: streams end themselves with a resumable hint (RUN-6). */
+bool fcgi_draining(const struct fcgi *f);
+void fcgi_stop(struct fcgi *f);

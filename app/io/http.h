@@ -1,0 +1,51 @@
+/*
+ * http.h - the one HTTP client, over libcurl: buffered and streaming requests to sandboxd (unix socket), to our own
+ * public door and to back ends. HTTP/HTTPS only, no redirects unless asked, every timeout explicit, no environment proxies.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/secret.h"
+
+void http_setup(void); /* once per process, before threads */
+
+struct http_req {
+	const char *method, *url;
+	const char *unix_socket;       /* NULL: TCP */
+	const char *ca_file;           /* NULL: the system's */
+	const char *const *headers;    /* "Name: value", ended by NULL; may be NULL */
+	const struct secret *bearer;   /* sent as Authorization: Bearer; never logged */
+	const void *body;
+	size_t body_n;
+	/* Streaming body instead of `body`: fill p with up to n bytes; 0 at the end, -1 aborts. */
+	ssize_t (*body_read)(void *arg, void *p, size_t n);
+	/* Streaming reply: called for each piece of a 2xx reply's body; -1 aborts. NULL: collected into res->body. */
+	int (*on_data)(void *arg, const char *p, size_t n);
+	/* Asked about once a second and between pieces; true aborts (client gone, run stopped). May be NULL. */
+	bool (*cancelled)(void *arg);
+	void *arg;
+	int connect_ms, total_ms, idle_ms; /* idle: longest silence; total and idle 0 mean none */
+	size_t max_reply_bytes;            /* of a collected body; 0: 1 MiB */
+};
+struct http_res {
+	int status;
+	struct buf body; /* also holds the start of an error reply when streaming */
+	char content_type[80];
+	char location[512];
+};
+
+/* 0 when a reply was received, whatever its status; -1: ERR_UNAVAILABLE (no connection), ERR_TIMEOUT, ERR_UPSTREAM (cut,
+ * too large), ERR_CONFLICT never. A cancelled request is ERR_TIMEOUT with reason "cancelled". Free res with http_res_free. */
+int http_do(const struct http_req *q, struct http_res *res, struct err *e);
+void http_res_free(struct http_res *res);
+/* Percent-encode for one path segment or query value, in the arena. */
+char *http_escape(struct mem *m, const char *s);
+/* Turn an error envelope of one of our own servers back into e (code from status, message and param kept). Returns -1. */
+int http_envelope(const struct http_res *res, struct err *e);

@@ -1,0 +1,163 @@
+/*
+ * op.h - one table row per operation. Routing, input check, OpenAPI, `gatehouse call` and the tests are all read from it.
+ * A handler file exports `const struct op NAME_ops[]`, ended by a row without id; handlers/all.c lists the tables.
+ */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+enum op_type {
+	T_STR,  /* min..max bytes; max 0 means 1024 */
+	T_INT,  /* min..max */
+	T_NUM,  /* any JSON number, min..max */
+	T_BOOL,
+	T_ENUM, /* one of values */
+	T_TIME, /* RFC 3339 UTC, as written by us */
+	T_OBJ,  /* fields */
+	T_ARR,  /* of items: fields[0] describes one item; min..max items */
+	T_MAP,  /* object of strings with free keys; max entries */
+	T_ANY,
+};
+
+/* A row of an input or output schema. Where a value is read from is derived: a name that stands in the route's path is
+ * the path's; the rest is the query's for GET, DELETE and raw-body routes and the JSON body's otherwise. */
+struct param {
+	const char *name;
+	enum op_type type;
+	bool required;
+	bool nullable; /* output: may be JSON null; input: null is the same as absent */
+	long long min, max;
+	const char *const *values;  /* T_ENUM, ended by NULL */
+	const struct param *fields; /* T_OBJ: ended by a row without name; T_ARR: one row */
+	const char *doc;
+	const char *example; /* JSON text, used in OpenAPI and run against the handler by a test */
+};
+
+enum op_flag {
+	OP_STREAM = 1,   /* may answer with NDJSON: runs in a thread of its own (small stack) */
+	OP_TOOL = 2,     /* offered as an MCP tool */
+	OP_RAW_IN = 4,   /* the body is bytes, read with reply_read(); parameters come from path and query */
+	OP_RAW_OUT = 8,  /* answers something that is not JSON, through reply_* */
+	OP_PUBLIC = 16,  /* no credential needed; who is NULL when none (or none valid) was given */
+	OP_INTERNAL = 32,/* only on the internal door; not in OpenAPI */
+	OP_HIDDEN = 64,  /* not a native op (git wire, pages): not in OpenAPI or `call` */
+	OP_ADMIN = 128,  /* org-admin of the caller's org */
+	OP_SUPER = 256,  /* super-admin */
+	OP_LAX = 512,    /* compatibility door: unknown fields are ignored (HTTP-3) */
+};
+
+struct route {
+	const char *method, *path; /* "/v1/sandboxes/{id}"; a last "{rest...}" takes the remainder, slashes included */
+};
+enum { OP_ROUTES_MAX = 4 };
+
+struct principal; /* auth/principal.h */
+struct pg_pool;   /* io/pg.h */
+struct conf;      /* io/conf.h */
+struct reply;     /* below */
+
+/* What a handler is given. Everything in it lives as long as the request. */
+struct ctx {
+	struct mem *mem;
+	const struct principal *who; /* never NULL unless OP_PUBLIC */
+	struct pg_pool *db;
+	const struct conf *conf;
+	void *app;              /* the process's own services, see app/main (api: struct api, sandboxd: struct sandboxd) */
+	struct reply *reply;
+	const char *request_id; /* HTTP-5 */
+	const char *traceparent;/* NULL when absent */
+	const char *method, *path, *query; /* decoded path; raw query */
+	int64_t deadline_ms;    /* monotonic */
+};
+
+/*
+ * A handler returns a new reference to its JSON reply; NULL with e set; or REPLIED when it answered through reply_*
+ * (an error set after that is logged, the stream has its own ending).
+ */
+typedef json_t *op_fn(struct ctx *c, json_t *in, struct err *e);
+#define REPLIED (json_true())
+
+struct op {
+	const char *id; /* lease_sandbox */
+	struct route routes[OP_ROUTES_MAX];
+	const char *summary, *doc;
+	const char *scope; /* op group a key must hold: "sandboxes", "coding", "git", "sessions", "keys", "node" */
+	const struct param *in, *out;
+	int status;             /* of a JSON reply */
+	unsigned flags;
+	size_t max_body_bytes;  /* 0: LIMIT_BODY_BYTES; for OP_RAW_IN: SIZE_MAX means unbounded */
+	op_fn *run;
+};
+
+/* ---- reply.c: answering with something else than one JSON value. Implemented by the server core (io/fcgi), faked in tests. */
+struct reply_vt {
+	int (*head)(struct reply *r, int status, const char *headers); /* "Name: value\r\n" lines */
+	int (*write)(struct reply *r, const void *p, size_t n);
+	int (*flush)(struct reply *r);
+	ssize_t (*read)(struct reply *r, void *p, size_t n);
+	bool (*gone)(struct reply *r);
+	const char *(*param)(struct reply *r, const char *name);
+};
+struct reply {
+	const struct reply_vt *vt;
+	bool begun; /* the head has been sent */
+	int status; /* as sent */
+};
+
+/* Add a header to whatever reply follows (JSON replies too). The value must be free of CR and LF; asserted. */
+void reply_header(struct ctx *c, const char *name, const char *value);
+/* Status of the JSON reply that will follow, instead of the op's own. */
+void reply_status(struct ctx *c, int status);
+/* Send the head; afterwards only reply_write/_flush/_line. -1 when the client is gone. */
+int reply_begin(struct ctx *c, int status, const char *content_type);
+int reply_write(struct ctx *c, const void *p, size_t n);
+int reply_flush(struct ctx *c);
+/* One NDJSON line and a flush (STR-1). Takes the reference. -1 when the client is gone. */
+int reply_line(struct ctx *c, json_t *v);
+/* Body bytes of an OP_RAW_IN op: >0, 0 at its end, -1 when the client went away. */
+ssize_t reply_read(struct ctx *c, void *p, size_t n);
+bool reply_gone(struct ctx *c);
+/* A request header by its CGI name ("HTTP_ACCEPT", "CONTENT_TYPE") or NULL. */
+const char *reply_param(struct ctx *c, const char *name);
+
+/* ---- check.c: the input check (HTTP-3). Names the field (dotted path for nested ones) and what is allowed. */
+int op_check(const struct param *schema, const json_t *in, unsigned flags, struct err *e);
+
+/* ---- route.c */
+struct route_match {
+	const struct op *op;
+	json_t *path_params;  /* new reference, object of strings */
+	char allow[128];      /* on ERR_METHOD: the methods of that path */
+};
+/* Find the op of a method and decoded path among tables (ended by NULL): ERR_NOT_FOUND or ERR_METHOD otherwise. A literal
+ * segment beats a parameter. HEAD is GET. Internal ops match only when `internal`. */
+int route_find(const struct op *const *tables, const char *method, const char *path, bool internal,
+    struct route_match *m, struct err *e);
+const struct op *op_by_id(const struct op *const *tables, const char *id);
+/* Values of a query string as an object of strings (percent-decoded, a repeated name is an error). */
+json_t *query_parse(const char *query, struct err *e);
+/* Turn strings of path and query into the types that the schema states ("50" -> 50). */
+int query_coerce(const struct param *schema, json_t *in, struct err *e);
+
+/* ---- openapi.c */
+json_t *op_schema(const struct param *schema);              /* JSON Schema of an object */
+json_t *op_openapi(const struct op *const *tables);         /* the whole 3.1 document (OP-1) */
+json_t *op_envelope(const struct err *e, const char *request_id); /* HTTP-4 */
+
+/* ---- list.c: paging (HTTP-6). Opaque cursors carry the last sort key. */
+#define LIST_PARAMS                                                                                                    \
+	{ .name = "limit", .type = T_INT, .min = 1, .max = 200, .doc = "How many at most; 50 when not given." },           \
+	{ .name = "cursor", .type = T_STR, .min = 1, .max = 400, .doc = "The `next` of the page before." }
+int list_limit(const json_t *in);
+/* The sort key in a cursor, in the arena, or "" when absent; ERR_BAD_REQUEST when it is not one of ours. */
+const char *list_cursor(struct ctx *c, const json_t *in, struct err *e);
+/* {"data": rows (taken), "next": cursor or null}: call with up to limit+1 rows; the surplus row is dropped and `last_key`
+ * (of the last kept row) becomes the cursor. */
+json_t *list_reply(json_t *rows, int limit, const char *key_field);

@@ -1,0 +1,25 @@
+/*
+ * lease.h - sandboxes as rows: lease, look up, list, end (SBX-1…5, 44, 45). The only code that writes the sandboxes table
+ * for a caller; sandboxd (sandbox/node_side) writes what it built.
+ */
+#pragma once
+
+#include "io/conf.h"
+#include "io/pg.h"
+#include "op/op.h"
+#include "sandbox/boundary.h"
+
+struct lease_want { /* strings borrowed; 0/NULL means not said */
+	const char *org, *user;
+	const char *class, *project, *image, *runtime, *id; /* id: resume */
+	const char *session;                                /* SBX-35 later; names the run that leases */
+	long long ttl_s;
+	const json_t *network, *env, *limits, *mounts;
+};
+/* Validate, derive, place, build (SBX-4): a new reference to the sandbox object of 05-routes; NULL with e. *created says
+ * whether a new one was built (201) or a live one returned (200). */
+json_t *lease_take(struct ctx *c, const struct lease_want *want, bool *created, struct err *e);
+json_t *lease_get(struct pg *db, const char *org, const char *id, struct err *e);
+json_t *lease_list(struct pg *db, const char *org, const char *cursor, int limit, struct err *e);
+/* End it on its node and mark the row; idempotent; 404 for another org's. Waits until it is really gone. */
+int lease_end(struct ctx *c, const char *org, const char *id, struct err *e);

@@ -1,0 +1,40 @@
+/*
+ * event.h - sessions and their append-only log (SES-1, 3, 5; STR-2).
+ * seq counts from 1 without gaps; a session is closed once (done, error, stopped), its last event is `result` or `error`,
+ * and nothing is appended after. Stored kinds: status, step, tool-call, log, message; on the stream `status` with
+ * phase "end" is the result/error line. Payloads are JSON objects of at most LIMIT_EVENT_BYTES, run through redact_json.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "base/id.h"
+#include "io/pg.h"
+
+struct fence { /* who may write: NULL where no job is behind the session */
+	const char *job_id;
+	long long fence;
+};
+struct session_row {
+	const char *id, *org, *kind, *title, *state, *root, *parent, *created_by; /* in the arena */
+	const char *created_at, *closed_at;                                        /* "" while open */
+	long long last_seq;
+};
+
+/* Open a session inside the caller's transaction, writing its id. parent may be NULL. */
+int session_open(struct pg *db, const char *org, const char *kind, const char *title, const char *created_by,
+    const char *parent, char id[ID_MAX], struct err *e);
+int session_get(struct pg *db, struct mem *m, const char *org, const char *id, struct session_row *row, struct err *e);
+/* Append one event and NOTIFY gh_event. `payload` is borrowed: an object with the event's own fields (step, message, status,
+ * …), no seq/time/type. Oversized: ERR_TOO_LARGE; closed: ERR_CONFLICT; stale fence: ERR_CONFLICT with reason "fenced". */
+int session_append(struct pg *db, const char *org, const char *id, const char *kind, const json_t *payload,
+    const struct fence *f, struct err *e);
+/* Close: append the terminal event ({"type":"result"…} or {"type":"error"…} line made of payload) and set state in one
+ * transaction. state: "done", "error", "stopped". A second close is ERR_CONFLICT. */
+int session_close(struct pg *db, const char *org, const char *id, const char *state, const json_t *payload,
+    const struct fence *f, struct err *e);
+/* Shorthands used by runs: {"step","message","status"} and {"message"}. `status`: "running", "ok", "failed" or NULL. */
+int session_step(struct pg *db, const char *org, const char *id, const char *step, const char *message,
+    const char *status, const struct fence *f, struct err *e);
+int session_log(struct pg *db, const char *org, const char *id, const char *p, size_t n, const struct fence *f, struct err *e);
+/* Events after `after`, at most limit, as an array of whole stream lines {"seq","time","type",…}. New reference. */
+json_t *session_read(struct pg *db, const char *org, const char *id, long long after, int limit, struct err *e);
