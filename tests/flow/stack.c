@@ -1,0 +1,334 @@
+#include "../t.h"
+
+#include "stack.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/str.h"
+#include "io/file.h"
+#include "io/proc.h"
+
+enum { STACK_START_MS = 120 * 1000 };
+
+/* Run a program and give its standard output; a failure fails the test with the program's last words. */
+static void run(const char *const *argv, const char *const *env, struct buf *out)
+{
+	struct err e = { 0 };
+	auto_proc struct proc_result r = { 0 };
+	struct proc_opts o = { .argv = argv,
+		.env = env,
+		.stdin_fd = -1,
+		.stdout_fd = -1,
+		.stderr_fd = -1,
+		.timeout_ms = STACK_START_MS,
+		.max_out_bytes = 16 << 20 };
+	if (proc_run(&o, &r, &e) != 0)
+		fail_msg("%s: %s", argv[0], e.msg);
+	if (r.exit_code != 0)
+		fail_msg("%s %s: exit %d: %s", argv[0], argv[1], r.exit_code, buf_c(&r.errout));
+	if (out != NULL)
+		assert_int_equal(buf_add(out, buf_c(&r.out), r.out.n), 0);
+}
+
+static const char *bin_dir(void)
+{
+	const char *b = getenv("STACK_BIN");
+	return b != NULL ? b : "build/asan";
+}
+
+static void script(const struct stack *s, const char *verb, const char *part, const char *conf)
+{
+	char apis[32], runners[32], nodes[32], bin[300], crash[120], cwd[200];
+	auto_buf struct buf extra = BUF(8192);
+	assert_non_null(getcwd(cwd, sizeof cwd));
+	(void)snprintf(apis, sizeof apis, "APIS=%d", s->apis);
+	(void)snprintf(runners, sizeof runners, "RUNNERS=%d", s->runners);
+	(void)snprintf(nodes, sizeof nodes, "NODES=%d", s->nodes);
+	(void)snprintf(bin, sizeof bin, "BIN=%s/%s", cwd, bin_dir());
+	(void)snprintf(crash, sizeof crash, "GATEHOUSE_CRASH_DIR=%s", s->crash_dir);
+	(void)buf_fmt(&extra, "STACK_CONF=%s", conf == NULL ? "" : conf);
+	const char *const env[] = { "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", apis, runners,
+		nodes, bin, crash, buf_c(&extra), "PORT=18443", "STACK_PG_CONF=fsync = off",
+		"ASAN_OPTIONS=detect_leaks=0:abort_on_error=1", NULL };
+	char path[300];
+	(void)snprintf(path, sizeof path, "%s/tests/stack/stack.sh", cwd);
+	const char *const argv[] = { path, verb, s->dir, part, NULL };
+	run(argv, env, NULL);
+}
+
+static void read_ports(struct stack *s)
+{
+	char path[128];
+	auto_buf struct buf b = BUF(4096);
+	struct err e = { 0 };
+	(void)snprintf(path, sizeof path, "%s/stack.conf", s->dir);
+	assert_int_equal(file_read(path, &b, &e), 0);
+	const char *at = strstr(buf_c(&b), "PORTS=\"");
+	assert_non_null(at);
+	at += strlen("PORTS=\"");
+	for (int i = 0; i < s->apis && i < 2; i++) {
+		(void)snprintf(s->url[i], sizeof s->url[i], "https://127.0.0.1:%ld", strtol(at, NULL, 10));
+		at += strcspn(at, " \"");
+		at += *at == ' ';
+	}
+}
+
+void stack_up(struct stack *s, int apis, int runners, int nodes, const char *conf)
+{
+	*s = (struct stack){ .apis = apis, .runners = runners, .nodes = nodes };
+	unsigned char rnd[4];
+	char hex[9];
+	random_bytes(rnd, sizeof rnd);
+	hex_encode(rnd, sizeof rnd, hex);
+	(void)snprintf(s->dir, sizeof s->dir, "/tmp/ghf.%s", hex);
+	(void)snprintf(s->ca, sizeof s->ca, "%s/tls/cert.pem", s->dir);
+	(void)snprintf(s->crash_dir, sizeof s->crash_dir, "%s/crash", s->dir);
+	assert_int_equal(mkdir(s->dir, 0755), 0);
+	assert_int_equal(mkdir(s->crash_dir, 0777), 0);
+	assert_int_equal(chmod(s->crash_dir, 0777), 0);
+	script(s, "up", NULL, conf);
+	read_ports(s);
+}
+
+void stack_down(struct stack *s)
+{
+	struct err e = { 0 };
+	script(s, "down", NULL, NULL);
+	if (getenv("STACK_KEEP") != NULL)
+		print_message("kept %s\n", s->dir);
+	else if (file_rmtree(s->dir, &e) != 0)
+		fail_msg("%s: %s", s->dir, e.msg);
+}
+
+void stack_start(const struct stack *s, const char *part)
+{
+	script(s, "start", part, NULL);
+}
+
+void stack_stop(const struct stack *s, const char *part)
+{
+	script(s, "stop", part, NULL);
+}
+
+void stack_kill(const struct stack *s, const char *part)
+{
+	script(s, "kill", part, NULL);
+}
+
+void stack_ready(const struct stack *s)
+{
+	script(s, "up", NULL, NULL);
+}
+
+pid_t stack_pid(const struct stack *s, const char *part)
+{
+	char path[128];
+	auto_buf struct buf b = BUF(128);
+	struct err e = { 0 };
+	(void)snprintf(path, sizeof path, "%s/pid/%s", s->dir, part);
+	if (file_read(path, &b, &e) != 0)
+		fail_msg("%s: %s", path, e.msg);
+	return (pid_t)strtol(buf_c(&b), NULL, 10);
+}
+
+void stack_cli(const struct stack *s, const char *const *args, struct buf *out)
+{
+	char conf[128], bin[128];
+	const char *argv[32] = { "setpriv", "--reuid=www-data", "--regid=www-data", "--clear-groups", "--",
+		bin };
+	size_t n = 6;
+	(void)snprintf(bin, sizeof bin, "%s/bin/gatehouse", s->dir);
+	for (; *args != NULL; args++) {
+		assert_true(n + 1 < sizeof argv / sizeof *argv);
+		argv[n++] = *args;
+	}
+	(void)snprintf(conf, sizeof conf, "GATEHOUSE_CONFIG=%s/gatehouse.conf", s->dir);
+	const char *const env[] = { "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8",
+		"ASAN_OPTIONS=detect_leaks=0", conf, NULL };
+	run(argv, env, out);
+}
+
+void stack_key(
+    const struct stack *s, const char *org, const char *user, bool admin, const char *scopes, char out[128])
+{
+	const char *args[12] = { "key", "create", "--org", org, "--user", user };
+	size_t n = 6;
+	if (scopes != NULL) {
+		args[n++] = "--scopes";
+		args[n++] = scopes;
+	}
+	if (admin)
+		args[n++] = "--admin";
+	auto_buf struct buf b = BUF(1024);
+	stack_cli(s, args, &b);
+	(void)snprintf(out, 128, "%.*s", (int)strcspn(buf_c(&b), "\n"), buf_c(&b));
+	assert_true(str_starts(out, "gk_"));
+}
+
+void stack_org(const struct stack *s, struct stack_org *org)
+{
+	unsigned char rnd[5];
+	char hex[11];
+	random_bytes(rnd, sizeof rnd);
+	hex_encode(rnd, sizeof rnd, hex);
+	(void)snprintf(org->slug, sizeof org->slug, "o%s", hex);
+	const char *const args[] = { "org", "create", org->slug, NULL };
+	stack_cli(s, args, NULL);
+	stack_key(s, org->slug, "boss", true, NULL, org->key);
+	stack_key(s, org->slug, "member", false, NULL, org->member);
+}
+
+void stack_sql(const struct stack *s, const char *sql, struct buf *out)
+{
+	char sock[128];
+	(void)snprintf(sock, sizeof sock, "%s/run/pg", s->dir);
+	const char *const argv[] = { "psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", sock,
+		"-U", "postgres", "-d", "gatehouse", "-c", sql, NULL };
+	auto_buf struct buf b = BUF(16 << 20);
+	run(argv, NULL, &b);
+	while (b.n > 0 && b.p[b.n - 1] == '\n')
+		b.p[--b.n] = 0;
+	if (out != NULL)
+		assert_int_equal(buf_add(out, buf_c(&b), b.n), 0);
+}
+
+static void crash_path(const struct stack *s, const char *point, const char *suffix, char out[200])
+{
+	(void)snprintf(out, 200, "%s/%s%s", s->crash_dir, point, suffix);
+}
+
+void stack_crash_arm(const struct stack *s, const char *point)
+{
+	char path[200];
+	crash_path(s, point, "", path);
+	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+	assert_true(fd >= 0);
+	(void)close(fd);
+}
+
+bool stack_crash_reached(const struct stack *s, const char *point, int wait_s)
+{
+	char path[200];
+	crash_path(s, point, ".reached", path);
+	int64_t deadline = clock_ms() + wait_s * 1000LL;
+	while (access(path, F_OK) != 0) {
+		if (clock_ms() > deadline)
+			return false;
+		(void)poll(NULL, 0, 10);
+	}
+	return true;
+}
+
+void stack_crash_release(const struct stack *s, const char *point)
+{
+	char path[200];
+	crash_path(s, point, ".reached", path);
+	(void)unlink(path);
+	crash_path(s, point, "", path);
+	(void)unlink(path);
+}
+
+/* Lines of a file that name the stack's instance or directory. */
+static int count_lines(const char *file, const char *a, const char *b, struct buf *what)
+{
+	auto_buf struct buf text = BUF(8 << 20);
+	struct err e = { 0 };
+	if (file_read(file, &text, &e) != 0)
+		return 0;
+	int n = 0;
+	struct str rest = { buf_c(&text), text.n }, line;
+	while (str_cut(&rest, '\n', &line)) {
+		auto_buf struct buf l = BUF(1 << 20);
+		(void)buf_add(&l, line.p, line.n);
+		if (strstr(buf_c(&l), a) == NULL && strstr(buf_c(&l), b) == NULL)
+			continue;
+		n++;
+		(void)buf_fmt(what, "%s: %s\n", file, buf_c(&l));
+	}
+	return n;
+}
+
+static int count_processes(const char *box, struct buf *what)
+{
+	DIR *d = opendir("/proc");
+	assert_non_null(d);
+	int n = 0;
+	for (struct dirent *de; (de = readdir(d)) != NULL;) {
+		char path[300];
+		if (!str_only(de->d_name, "0123456789"))
+			continue;
+		(void)snprintf(path, sizeof path, "/proc/%s/cgroup", de->d_name);
+		auto_buf struct buf scratch = BUF(1 << 20);
+		if (count_lines(path, box, box, &scratch) > 0) {
+			n++;
+			(void)buf_fmt(what, "process %s in %s\n", de->d_name, box);
+		}
+	}
+	(void)closedir(d);
+	return n;
+}
+
+static int count_cgroups(const char *dir, const char *box, int depth, struct buf *what)
+{
+	DIR *d = depth > 6 ? NULL : opendir(dir);
+	if (d == NULL)
+		return 0;
+	int n = 0;
+	for (struct dirent *de; (de = readdir(d)) != NULL;) {
+		char path[4096];
+		if (de->d_type != DT_DIR || de->d_name[0] == '.')
+			continue;
+		if (snprintf(path, sizeof path, "%s/%s", dir, de->d_name) >= (int)sizeof path)
+			continue;
+		if (strstr(de->d_name, "sbx") != NULL && strstr(path, box) != NULL) {
+			n++;
+			(void)buf_fmt(what, "cgroup %s\n", path);
+		}
+		n += count_cgroups(path, box, depth + 1, what);
+	}
+	(void)closedir(d);
+	return n;
+}
+
+static int count_entries(const char *dir, struct buf *what)
+{
+	DIR *d = opendir(dir);
+	if (d == NULL)
+		return 0;
+	int n = 0;
+	for (struct dirent *de; (de = readdir(d)) != NULL;) {
+		if (de->d_name[0] == '.')
+			continue;
+		n++;
+		(void)buf_fmt(what, "left in %s: %s\n", dir, de->d_name);
+	}
+	(void)closedir(d);
+	return n;
+}
+
+int stack_leaks(const struct stack *s, struct buf *what)
+{
+	char box[96], sock[96], instance[64];
+	auto_buf struct buf conf = BUF(4096);
+	struct err e = { 0 };
+	(void)snprintf(box, sizeof box, "%s/stack.conf", s->dir);
+	assert_int_equal(file_read(box, &conf, &e), 0);
+	const char *at = strstr(buf_c(&conf), "INSTANCE=");
+	assert_non_null(at);
+	(void)snprintf(instance, sizeof instance, "gh%.*s", (int)strcspn(at + 9, "\n "), at + 9);
+	(void)snprintf(box, sizeof box, "%s/sandboxes", s->dir);
+	(void)snprintf(sock, sizeof sock, "%s/s", s->dir);
+	return count_lines("/proc/self/mountinfo", box, sock, what) + count_processes(instance, what) +
+	    count_cgroups("/sys/fs/cgroup", instance, 0, what) + count_entries(box, what) +
+	    count_entries(sock, what);
+}

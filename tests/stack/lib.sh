@@ -1,0 +1,55 @@
+# shellcheck shell=bash
+# lib.sh - sourced: where the state lives, and starting and ending processes by pid.
+# A pid file holds "PID STARTTIME" (field 22 of /proc/PID/stat), so that a recycled pid is never signalled.
+
+die() { echo "gatehouse: $*" >&2; exit 1; }
+
+starttime() { sed -E 's/.*\) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
+alive() { # alive FILE: is the process of that pid file running?
+  local pid start
+  [ -s "$1" ] && read -r pid start <"$1" && [ -n "$start" ] && [ "$(starttime "$pid")" = "$start" ]
+}
+pid_of() { local pid rest; read -r pid rest <"$1" && echo "$pid"; }
+remember() { echo "$2 $(starttime "$2")" >"$1"; }
+end_pid() { # end_pid FILE [SIGNAL] [SECONDS]: signal, wait, kill; the file is removed
+  local file=$1 pid deadline
+  if alive "$file"; then
+    pid=$(pid_of "$file")
+    kill "-${2:-TERM}" "$pid" 2>/dev/null || true
+    deadline=$((SECONDS + ${3:-15}))
+    while alive "$file" && [ $SECONDS -lt $deadline ]; do sleep 0.05; done
+    if alive "$file"; then kill -KILL "$pid" 2>/dev/null || true; fi
+    while alive "$file"; do sleep 0.02; done
+  fi
+  rm -f "$file"
+}
+port_taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+free_port() { # the first free port from $1 on
+  local p=$1
+  while port_taken "$p"; do p=$((p + 1)); [ "$p" -lt 65000 ] || die "no free TCP port from $1 on"; done
+  echo "$p"
+}
+SERVICE_USER=${SERVICE_USER:-www-data}
+as_service() { setpriv --reuid="$SERVICE_USER" --regid="$SERVICE_USER" --clear-groups --no-new-privs -- "$@"; }
+as_postgres() { setpriv --reuid=postgres --regid=postgres --clear-groups -- "$@"; }
+pg_bin() {
+  local d
+  # shellcheck disable=SC2012
+  d=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -1)
+  [ -n "$d" ] || die "PostgreSQL is not installed"
+  echo "$d"
+}
+# Service users must reach the state; unix socket paths have 107 bytes, the sandboxes' 60.
+state_dir() { # state_dir CHECKOUT: the real directory behind CHECKOUT/var, made if needed
+  local top=$1 dir
+  if [ -e "$top/var" ]; then readlink -f "$top/var"; return; fi
+  if [ ${#top} -le 40 ] && as_service test -x "$top" 2>/dev/null; then
+    dir=$top/var
+    mkdir -m 755 "$dir"
+  else
+    dir=/var/lib/gatehouse-$(printf %s "$top" | cksum | cut -d' ' -f1)
+    mkdir -p "$dir"
+    ln -s "$dir" "$top/var"
+  fi
+  echo "$dir"
+}
