@@ -35,6 +35,8 @@ LIB_OBJ := $(LIB_SRC:%.c=$(O)/%.o) $(GEN_O)
 LIB     := $(O)/libgatehouse.a
 MAINS   := $(patsubst app/main/%.c,%,$(wildcard app/main/*.c))
 BINS    := $(MAINS:%=$(O)/%)
+# What several unit tests share (tests/pgtest.c); an archive, so that only what a test uses is linked into it.
+TLIB    := $(O)/libtest.a
 UNIT    := $(patsubst tests/unit/%.c,%,$(wildcard tests/unit/test_*.c))
 
 all: $(BINS) ## build every binary
@@ -59,9 +61,12 @@ $(O)/%: $(O)/app/main/%.o $(LIB)
 	$(Q)$(CC) $(LDFLAGS) $< $(LIB) $(LDLIBS) -o $@
 
 # A unit test may define fakes of its subject's neighbours: they are found before the archive's members.
-$(O)/tests/test_%: $(O)/tests/unit/test_%.o $(LIB)
+$(O)/tests/test_%: $(O)/tests/unit/test_%.o $(TLIB) $(LIB)
 	$(Q)mkdir -p $(@D) && echo "  LD    $@"
-	$(Q)$(CC) $(LDFLAGS) $< $(LIB) $(LDLIBS) -lcmocka -o $@
+	$(Q)$(CC) $(LDFLAGS) $< $(TLIB) $(LIB) $(LDLIBS) -lcmocka -o $@
+
+$(TLIB): $(patsubst %.c,$(O)/%.o,$(wildcard tests/*.c))
+	$(Q)rm -f $@ && ar rcs $@ $^
 
 unit: $(UNIT:%=$(O)/tests/%) ## run the unit tests
 	$(Q)for t in $^; do $$t || exit 1; done
