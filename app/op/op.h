@@ -15,14 +15,15 @@
 
 enum op_type {
 	T_STR,  /* min..max bytes; max 0 means 1024 */
-	T_INT,  /* min..max */
-	T_NUM,  /* any JSON number, min..max */
+	T_INT,  /* a whole number (1.0 is not one), min..max; both 0: any */
+	T_NUM,  /* any JSON number, min..max; both 0: any */
 	T_BOOL,
 	T_ENUM, /* one of values */
 	T_TIME, /* RFC 3339 UTC, as written by us */
-	T_OBJ,  /* fields */
-	T_ARR,  /* of items: fields[0] describes one item; min..max items */
-	T_MAP,  /* object of strings with free keys; max entries */
+	T_OBJ,  /* fields; NULL: a free-form object */
+	T_ARR,  /* of items: fields[0] describes one item; min..max items, max 0 means 1000 */
+	T_MAP,  /* object with free keys; at most max entries, 0 means 100; fields[0] describes a value, NULL: a string of
+	           at most 8192 bytes */
 	T_ANY,
 };
 
@@ -107,19 +108,23 @@ struct reply_vt {
 };
 struct reply {
 	const struct reply_vt *vt;
-	bool begun; /* the head has been sent */
-	int status; /* as sent */
+	bool begun;          /* the head has been sent */
+	bool unbuffered;     /* nginx is to pass everything on at once: set by the core for an OP_STREAM op */
+	int status;          /* as sent, or as reply_status() wants it before */
+	const char *headers; /* of reply_header(), in the arena; NULL when none */
 };
 
 /* Add a header to whatever reply follows (JSON replies too). The value must be free of CR and LF; asserted. */
 void reply_header(struct ctx *c, const char *name, const char *value);
 /* Status of the JSON reply that will follow, instead of the op's own. */
 void reply_status(struct ctx *c, int status);
-/* Send the head; afterwards only reply_write/_flush/_line. -1 when the client is gone. */
+/* Send the head, with X-Request-Id; afterwards only reply_write/_flush/_line. content_type may be NULL (none). -1 when the
+ * client is gone. */
 int reply_begin(struct ctx *c, int status, const char *content_type);
 int reply_write(struct ctx *c, const void *p, size_t n);
 int reply_flush(struct ctx *c);
-/* One NDJSON line and a flush (STR-1). Takes the reference. -1 when the client is gone. */
+/* One NDJSON line and a flush (STR-1). Takes the reference. -1 when the client is gone or the line passes LIMIT_LINE_BYTES
+ * (nothing of it is sent then). */
 int reply_line(struct ctx *c, json_t *v);
 /* Body bytes of an OP_RAW_IN op: >0, 0 at its end, -1 when the client went away. */
 ssize_t reply_read(struct ctx *c, void *p, size_t n);
@@ -127,12 +132,16 @@ bool reply_gone(struct ctx *c);
 /* A request header by its CGI name ("HTTP_ACCEPT", "CONTENT_TYPE") or NULL. */
 const char *reply_param(struct ctx *c, const char *name);
 
-/* ---- check.c: the input check (HTTP-3). Names the field (dotted path for nested ones) and what is allowed. */
+/* ---- check.c: the input check (HTTP-3). Names the field (dotted path for nested ones) and what is allowed. Every violation is
+ * in e's details. A JSON null is the same as an absent field: js_get() and friends see it so too. */
 int op_check(const struct param *schema, const json_t *in, unsigned flags, struct err *e);
+/* The same for a reply (in tests): null only where nullable, no default bounds. */
+int op_check_out(const struct param *schema, const json_t *out, struct err *e);
 
 /* ---- route.c */
 struct route_match {
 	const struct op *op;
+	const struct route *route;
 	json_t *path_params;  /* new reference, object of strings */
 	char allow[128];      /* on ERR_METHOD: the methods of that path */
 };
@@ -141,13 +150,18 @@ struct route_match {
 int route_find(const struct op *const *tables, const char *method, const char *path, bool internal,
     struct route_match *m, struct err *e);
 const struct op *op_by_id(const struct op *const *tables, const char *id);
-/* Values of a query string as an object of strings (percent-decoded, a repeated name is an error). */
+/* Does `name` stand in the path of this route? */
+bool route_has(const struct route *r, const char *name);
+
+/* ---- query.c */
+/* Values of a query string as an object of strings (percent-decoded, "+" is a space, a repeated name is an error). */
 json_t *query_parse(const char *query, struct err *e);
-/* Turn strings of path and query into the types that the schema states ("50" -> 50). */
-int query_coerce(const struct param *schema, json_t *in, struct err *e);
+/* Turn strings of path and query into the types that the schema states ("50" -> 50). What cannot be turned stays a string for
+ * op_check to refuse. */
+void query_coerce(const struct param *schema, json_t *in);
 
 /* ---- openapi.c */
-json_t *op_schema(const struct param *schema);              /* JSON Schema of an object */
+json_t *op_schema(const struct param *schema);              /* JSON Schema of an input object */
 json_t *op_openapi(const struct op *const *tables);         /* the whole 3.1 document (OP-1) */
 json_t *op_envelope(const struct err *e, const char *request_id); /* HTTP-4 */
 
@@ -161,3 +175,14 @@ const char *list_cursor(struct ctx *c, const json_t *in, struct err *e);
 /* {"data": rows (taken), "next": cursor or null}: call with up to limit+1 rows; the surplus row is dropped and `last_key`
  * (of the last kept row) becomes the cursor. */
 json_t *list_reply(json_t *rows, int limit, const char *key_field);
+/* Rows of a list op's output schema. */
+#define LIST_OUT(row_fields, data_doc)                                                                                 \
+	{ .name = "data",                                                                                              \
+		.type = T_ARR,                                                                                         \
+		.required = true,                                                                                      \
+		.fields = &(const struct param){ .type = T_OBJ, .fields = (row_fields) },                              \
+		.doc = (data_doc) },                                                                                   \
+	{                                                                                                              \
+		.name = "next", .type = T_STR, .required = true, .nullable = true,                                     \
+		.doc = "The `cursor` of the next page, null on the last one."                                          \
+	}

@@ -1,0 +1,73 @@
+#include <assert.h>
+#include <string.h>
+
+#include "base/js.h"
+#include "base/limits.h"
+#include "op/op.h"
+
+static bool is_one_line(const char *s)
+{
+	return s[strcspn(s, "\r\n")] == 0;
+}
+
+void reply_header(struct ctx *c, const char *name, const char *value)
+{
+	assert(is_one_line(name) && is_one_line(value) && !c->reply->begun);
+	const char *before = c->reply->headers;
+	c->reply->headers = mem_fmt(c->mem, "%s%s: %s\r\n", before == NULL ? "" : before, name, value);
+}
+
+void reply_status(struct ctx *c, int status)
+{
+	assert(!c->reply->begun);
+	c->reply->status = status;
+}
+
+int reply_begin(struct ctx *c, int status, const char *content_type)
+{
+	struct reply *r = c->reply;
+	assert(!r->begun);
+	if (content_type != NULL)
+		reply_header(c, "Content-Type", content_type);
+	if (r->unbuffered)
+		reply_header(c, "X-Accel-Buffering", "no");
+	reply_header(c, "X-Request-Id", c->request_id);
+	r->begun = true;
+	r->status = status;
+	return r->vt->head(r, status, r->headers);
+}
+
+int reply_write(struct ctx *c, const void *p, size_t n)
+{
+	assert(c->reply->begun);
+	return c->reply->vt->write(c->reply, p, n);
+}
+
+int reply_flush(struct ctx *c)
+{
+	return c->reply->vt->flush(c->reply);
+}
+
+int reply_line(struct ctx *c, json_t *v)
+{
+	auto_json json_t *mine = v;
+	auto_buf struct buf line = BUF(LIMIT_LINE_BYTES);
+	if (js_dump_buf(&line, mine) != 0 || buf_chr(&line, '\n') != 0)
+		return -1;
+	return reply_write(c, line.p, line.n) != 0 ? -1 : reply_flush(c);
+}
+
+ssize_t reply_read(struct ctx *c, void *p, size_t n)
+{
+	return c->reply->vt->read(c->reply, p, n);
+}
+
+bool reply_gone(struct ctx *c)
+{
+	return c->reply->vt->gone(c->reply);
+}
+
+const char *reply_param(struct ctx *c, const char *name)
+{
+	return c->reply->vt->param(c->reply, name);
+}

@@ -1,0 +1,142 @@
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/js.h"
+#include "base/str.h"
+#include "op/op.h"
+
+enum { SEGMENTS_MAX = 16 };
+
+/* How well each segment of a path fits: 'a' a literal, 'b' a parameter with a literal tail, 'c' a parameter,
+ * 'd' the rest. The lexicographically least rank is the best match. */
+struct rank {
+	char by[SEGMENTS_MAX + 1];
+};
+
+static struct str segment(const char *s)
+{
+	return (struct str){ s, strcspn(s, "/") };
+}
+
+static struct str param_name(struct str pat)
+{
+	const char *end = memchr(pat.p, '}', pat.n);
+	assert(pat.p[0] == '{' && end != NULL);
+	return (struct str){ pat.p + 1, (size_t)(end - pat.p - 1) };
+}
+
+static bool is_rest(struct str pat)
+{
+	return pat.n > 5 && pat.p[0] == '{' && memcmp(pat.p + pat.n - 4, "...}", 4) == 0;
+}
+
+/* 0 when the segment does not fit. */
+static char segment_rank(struct str pat, struct str seg)
+{
+	if (pat.n == 0 || pat.p[0] != '{')
+		return pat.n == seg.n && memcmp(pat.p, seg.p, seg.n) == 0 ? 'a' : 0;
+	size_t tail_n = pat.n - param_name(pat).n - 2;
+	if (seg.n <= tail_n) /* a parameter is never empty */
+		return 0;
+	if (tail_n == 0)
+		return 'c';
+	return memcmp(seg.p + seg.n - tail_n, pat.p + pat.n - tail_n, tail_n) == 0 ? 'b' : 0;
+}
+
+static bool path_fits(const char *pattern, const char *path, struct rank *r)
+{
+	memset(r, 0, sizeof *r);
+	for (size_t i = 0; i < SEGMENTS_MAX && *pattern == '/' && *path == '/'; i++) {
+		struct str pat = segment(++pattern), seg = segment(++path);
+		if (is_rest(pat)) {
+			r->by[i] = 'd';
+			return *path != 0;
+		}
+		r->by[i] = segment_rank(pat, seg);
+		if (r->by[i] == 0)
+			return false;
+		pattern += pat.n;
+		path += seg.n;
+	}
+	return *pattern == 0 && *path == 0;
+}
+
+static json_t *path_params(const char *pattern, const char *path)
+{
+	json_t *o = json_object();
+	while (*pattern == '/' && *path == '/') {
+		struct str pat = segment(++pattern), seg = segment(++path);
+		if (pat.n > 0 && pat.p[0] == '{') {
+			bool rest = is_rest(pat);
+			struct str name = param_name(pat);
+			size_t tail_n = pat.n - name.n - 2;
+			char key[64];
+			(void)snprintf(key, sizeof key, "%.*s", (int)(name.n - (rest ? 3 : 0)), name.p);
+			js_set(o, key, rest ? js_text(path, strlen(path)) : js_text(seg.p, seg.n - tail_n));
+		}
+		pattern += pat.n;
+		path += seg.n;
+	}
+	return o;
+}
+
+bool route_has(const struct route *r, const char *name)
+{
+	size_t n = strlen(name);
+	for (const char *s = strchr(r->path, '{'); s != NULL; s = strchr(s + 1, '{'))
+		if (strncmp(s + 1, name, n) == 0 && (s[1 + n] == '}' || s[1 + n] == '.'))
+			return true;
+	return false;
+}
+
+static void allow_add(char *allow, size_t size, const char *method)
+{
+	size_t n = strlen(allow);
+	if (strstr(allow, method) != NULL) /* no method's name is part of another's */
+		return;
+	(void)snprintf(allow + n, size - n, "%s%s%s", n > 0 ? ", " : "", method,
+	    strcmp(method, "GET") == 0 ? ", HEAD" : "");
+}
+
+int route_find(const struct op *const *tables, const char *method, const char *path, bool internal,
+    struct route_match *m, struct err *e)
+{
+	if (strcmp(method, "HEAD") == 0)
+		method = "GET";
+	struct rank best = { "~" }, r;
+	*m = (struct route_match){ 0 };
+	for (; *tables != NULL; tables++)
+		for (const struct op *o = *tables; o->id != NULL; o++)
+			for (const struct route *w = o->routes;
+			     w < o->routes + OP_ROUTES_MAX && w->path != NULL; w++) {
+				if (((o->flags & OP_INTERNAL) != 0 && !internal) ||
+				    !path_fits(w->path, path, &r) || strcmp(r.by, best.by) > 0)
+					continue;
+				if (strcmp(r.by, best.by) < 0)
+					*m = (struct route_match){ 0 };
+				best = r;
+				allow_add(m->allow, sizeof m->allow, w->method);
+				if (strcmp(w->method, method) == 0) {
+					m->op = o;
+					m->route = w;
+				}
+			}
+	if (m->op == NULL && m->allow[0] != 0)
+		return err_set(
+		    e, ERR_METHOD, "This path is there, but not with this method; use %s.", m->allow);
+	if (m->op == NULL)
+		return err_set(
+		    e, ERR_NOT_FOUND, "There is nothing at this path; GET /v1/openapi.json lists every op.");
+	m->path_params = path_params(m->route->path, path);
+	return 0;
+}
+
+const struct op *op_by_id(const struct op *const *tables, const char *id)
+{
+	for (; *tables != NULL; tables++)
+		for (const struct op *o = *tables; o->id != NULL; o++)
+			if (strcmp(o->id, id) == 0)
+				return o;
+	return NULL;
+}

@@ -1,0 +1,291 @@
+/* Routing, query strings, paging and replies (HTTP-2, HTTP-6, STR-1). */
+#include "../t.h"
+
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/js.h"
+#include "base/limits.h"
+#include "op/op.h"
+
+static const struct op one_ops[] = {
+	{ .id = "list", .routes = { { "GET", "/v1/things" } } },
+	{ .id = "make", .routes = { { "POST", "/v1/things" }, { "POST", "/v1/things/make" } } },
+	{ .id = "get", .routes = { { "GET", "/v1/things/{id}" } } },
+	{ .id = "end", .routes = { { "DELETE", "/v1/things/{id}" } } },
+	{ .id = "files", .routes = { { "GET", "/v1/things/{id}/files" } } },
+	{ .id = "watch", .routes = { { "GET", "/v1/things/stream" } } },
+	{ .id = "secret", .routes = { { "GET", "/v1/node/things" } }, .flags = OP_INTERNAL },
+	{ 0 },
+};
+static const struct op two_ops[] = {
+	{ .id = "git", .routes = { { "GET", "/v1/git/{org}/{repo}.git/{rest...}" } } },
+	{ .id = "repos", .routes = { { "GET", "/v1/git/repos/{repo}" } } },
+	{ .id = "repos_all", .routes = { { "GET", "/v1/git/repos" } } },
+	{ 0 },
+};
+static const struct op *const tables[] = { one_ops, two_ops, NULL };
+
+static const char *found(const char *method, const char *path, bool internal, json_t **params, struct err *e)
+{
+	struct route_match m;
+	*e = (struct err){ 0 };
+	if (route_find(tables, method, path, internal, &m, e) != 0) {
+		assert_null(m.path_params);
+		return NULL;
+	}
+	if (params != NULL)
+		*params = m.path_params;
+	else
+		json_decref(m.path_params);
+	return m.op->id;
+}
+
+static void goes_to(const char *method, const char *path, const char *id)
+{
+	struct err e;
+	const char *got = found(method, path, false, NULL, &e);
+	if (got == NULL)
+		fail_msg("%s %s: %s", method, path, e.msg);
+	assert_string_equal(got, id);
+}
+
+static void a_path_finds_its_op(void **s)
+{
+	(void)s;
+	goes_to("GET", "/v1/things", "list");
+	goes_to("POST", "/v1/things", "make");
+	goes_to("POST", "/v1/things/make", "make");
+	goes_to("GET", "/v1/things/abc", "get");
+	goes_to("DELETE", "/v1/things/abc", "end");
+	goes_to("GET", "/v1/things/abc/files", "files");
+	goes_to("HEAD", "/v1/things/abc", "get");
+}
+
+static void a_literal_segment_beats_a_parameter(void **s)
+{
+	(void)s;
+	goes_to("GET", "/v1/things/stream", "watch");
+	goes_to("GET", "/v1/git/repos/x.git", "repos");
+	goes_to("GET", "/v1/git/acme/x.git/info/refs", "git");
+}
+
+static void path_parameters_are_taken_from_their_segments(void **s)
+{
+	(void)s;
+	struct err e;
+	auto_json json_t *p = NULL;
+	assert_string_equal(found("GET", "/v1/git/acme/a.b.git/info/refs", false, &p, &e), "git");
+	assert_string_equal(js_str(p, "org"), "acme");
+	assert_string_equal(js_str(p, "repo"), "a.b");
+	assert_string_equal(js_str(p, "rest"), "info/refs");
+	assert_int_equal(json_object_size(p), 3);
+}
+
+static void an_unknown_path_is_404(void **s)
+{
+	(void)s;
+	static const char *const paths[] = { "/", "/v1", "/v1/", "/v1/things/", "/v1//things",
+		"/v1/things/a/b", "/api/v1", "/api/things", "/v1/git/acme/x.git", "/v1/git/acme/x.git/",
+		"/v1/git/acme/.git/x", "/v1/thing", "", NULL };
+	struct err e;
+	for (const char *const *p = paths; *p != NULL; p++) {
+		if (found("GET", *p, false, NULL, &e) != NULL)
+			fail_msg("%s was found", *p);
+		assert_int_equal(e.code, ERR_NOT_FOUND);
+	}
+}
+
+static void a_wrong_method_is_405_with_the_methods_of_that_path(void **s)
+{
+	(void)s;
+	struct route_match m;
+	struct err e = { 0 };
+	assert_int_equal(route_find(tables, "PUT", "/v1/things/abc", false, &m, &e), -1);
+	assert_int_equal(e.code, ERR_METHOD);
+	assert_string_equal(m.allow, "GET, HEAD, DELETE");
+	err_clear(&e);
+	assert_int_equal(route_find(tables, "GET", "/v1/things/make", false, &m, &e), -1);
+	assert_string_equal(m.allow, "POST");
+}
+
+static void internal_ops_do_not_exist_on_the_public_door(void **s)
+{
+	(void)s;
+	struct err e;
+	assert_null(found("GET", "/v1/node/things", false, NULL, &e));
+	assert_int_equal(e.code, ERR_NOT_FOUND);
+	assert_null(found("POST", "/v1/node/things", false, NULL, &e));
+	assert_int_equal(e.code, ERR_NOT_FOUND);
+	assert_string_equal(found("GET", "/v1/node/things", true, NULL, &e), "secret");
+}
+
+static void a_route_knows_its_parameters(void **s)
+{
+	(void)s;
+	const struct route *r = &two_ops[0].routes[0];
+	assert_true(route_has(r, "org") && route_has(r, "repo") && route_has(r, "rest"));
+	assert_false(route_has(r, "re") || route_has(r, "id") || route_has(r, "git"));
+}
+
+static void a_query_is_percent_decoded(void **s)
+{
+	(void)s;
+	struct err e = { 0 };
+	auto_json json_t *q = query_parse("path=%2Fetc%2fa+b&x=&flag&&u=%C3%A9&eq=a=b", &e);
+	assert_string_equal(js_str(q, "path"), "/etc/a b");
+	assert_string_equal(js_str(q, "x"), "");
+	assert_string_equal(js_str(q, "flag"), "");
+	assert_string_equal(js_str(q, "u"), "\xC3\xA9");
+	assert_string_equal(js_str(q, "eq"), "a=b");
+	assert_int_equal(json_object_size(q), 5);
+	auto_json json_t *none = query_parse(NULL, &e);
+	assert_int_equal(json_object_size(none), 0);
+}
+
+static void a_broken_query_is_refused(void **s)
+{
+	(void)s;
+	static const char *const bad[] = { "a=%", "a=%4", "a=%zz", "a=%00", "a=%ff", "%00=1", "a=1&a=2",
+		"a=1&%61=2", NULL };
+	for (const char *const *b = bad; *b != NULL; b++) {
+		struct err e = { 0 };
+		auto_json json_t *q = query_parse(*b, &e);
+		if (q != NULL)
+			fail_msg("%s was accepted", *b);
+		assert_int_equal(e.code, ERR_BAD_REQUEST);
+	}
+}
+
+static void query_strings_become_what_the_schema_says(void **s)
+{
+	(void)s;
+	static const struct param schema[] = {
+		{ .name = "limit", .type = T_INT, .min = 1, .max = 200 },
+		{ .name = "after", .type = T_INT },
+		{ .name = "all", .type = T_BOOL },
+		{ .name = "ratio", .type = T_NUM },
+		{ .name = "name", .type = T_STR },
+		{ 0 },
+	};
+	struct err e = { 0 };
+	auto_json json_t *q = query_parse("limit=50&all=true&ratio=0.5&name=7&after=abc", &e);
+	query_coerce(schema, q);
+	assert_int_equal(js_int(q, "limit", 0), 50);
+	assert_true(js_bool(q, "all", false));
+	assert_true(json_is_real(json_object_get(q, "ratio")));
+	assert_string_equal(js_str(q, "name"), "7");
+	/* What does not fit stays a string, so that the check names it. */
+	assert_int_equal(op_check(schema, q, 0, &e), -1);
+	assert_string_equal(e.param, "after");
+	assert_int_equal(e.n_details, 1);
+}
+
+static json_t *rows_of(int n)
+{
+	json_t *rows = json_array();
+	for (int i = 0; i < n; i++)
+		js_push(rows, js_pack("{s:o}", "id", json_sprintf("k\"%03d", i)));
+	return rows;
+}
+
+/* HTTP-6 */
+static void a_page_names_the_next_one_with_a_cursor(void **s)
+{
+	(void)s;
+	auto_mem struct mem *m = mem_new();
+	struct ctx c = { .mem = m };
+	struct err e = { 0 };
+	auto_json json_t *page = list_reply(rows_of(4), 3, "id");
+	assert_int_equal(json_array_size(json_object_get(page, "data")), 3);
+	auto_json json_t *in = js_pack("{s:O}", "cursor", json_object_get(page, "next"));
+	assert_string_equal(list_cursor(&c, in, &e), "k\"002");
+	auto_json json_t *last = list_reply(rows_of(3), 3, "id");
+	assert_true(json_is_null(json_object_get(last, "next")));
+	auto_json json_t *empty = list_reply(json_array(), 3, "id");
+	assert_true(json_is_array(json_object_get(empty, "data")));
+}
+
+static void a_cursor_that_is_not_ours_is_refused(void **s)
+{
+	(void)s;
+	auto_mem struct mem *m = mem_new();
+	struct ctx c = { .mem = m };
+	static const char *const bad[] = { "x", "c1-", "c1-0", "c1-zz", "c1-00", "c1-ff", "c2-41", NULL };
+	for (const char *const *b = bad; *b != NULL; b++) {
+		struct err e = { 0 };
+		auto_json json_t *in = js_pack("{s:s}", "cursor", *b);
+		assert_null(list_cursor(&c, in, &e));
+		assert_string_equal(e.param, "cursor");
+	}
+	struct err e = { 0 };
+	auto_json json_t *none = json_object();
+	assert_string_equal(list_cursor(&c, none, &e), "");
+	assert_int_equal(list_limit(none), LIMIT_LIST_DEFAULT);
+}
+
+struct fake {
+	struct reply base;
+	struct buf head, body;
+	int flushes;
+};
+static int fake_head(struct reply *r, int status, const char *headers)
+{
+	return buf_fmt(&((struct fake *)r)->head, "%d\n%s", status, headers);
+}
+static int fake_write(struct reply *r, const void *p, size_t n)
+{
+	return buf_add(&((struct fake *)r)->body, p, n);
+}
+static int fake_flush(struct reply *r)
+{
+	((struct fake *)r)->flushes++;
+	return 0;
+}
+static const struct reply_vt fake_vt = { .head = fake_head, .write = fake_write, .flush = fake_flush };
+
+/* HTTP-5, STR-1 */
+static void a_stream_is_headed_once_and_flushed_by_line(void **s)
+{
+	(void)s;
+	auto_mem struct mem *m = mem_new();
+	struct fake f = {
+		.base = { .vt = &fake_vt, .unbuffered = true }, .head = BUF(1000), .body = BUF(1000)
+	};
+	struct ctx c = { .mem = m, .reply = &f.base, .request_id = "req_1" };
+	reply_header(&c, "X-A", "b");
+	assert_int_equal(reply_begin(&c, 200, "application/x-ndjson"), 0);
+	assert_int_equal(reply_line(&c, js_pack("{s:i}", "seq", 1)), 0);
+	assert_int_equal(reply_line(&c, js_pack("{s:s}", "a", "x\ny")), 0);
+	assert_string_equal(buf_c(&f.head),
+	    "200\nX-A: b\r\nContent-Type: application/x-ndjson\r\nX-Accel-Buffering: no\r\n"
+	    "X-Request-Id: req_1\r\n");
+	assert_string_equal(buf_c(&f.body), "{\"seq\":1}\n{\"a\":\"x\\ny\"}\n");
+	assert_int_equal(f.flushes, 2);
+	auto_free char *big = xcalloc(1, LIMIT_LINE_BYTES + 1);
+	memset(big, 'x', LIMIT_LINE_BYTES);
+	assert_int_equal(reply_line(&c, js_pack("{s:s}", "a", big)), -1);
+	assert_int_equal(f.flushes, 2);
+	buf_free(&f.head);
+	buf_free(&f.body);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_path_finds_its_op),
+		cmocka_unit_test(a_literal_segment_beats_a_parameter),
+		cmocka_unit_test(path_parameters_are_taken_from_their_segments),
+		cmocka_unit_test(an_unknown_path_is_404),
+		cmocka_unit_test(a_wrong_method_is_405_with_the_methods_of_that_path),
+		cmocka_unit_test(internal_ops_do_not_exist_on_the_public_door),
+		cmocka_unit_test(a_route_knows_its_parameters),
+		cmocka_unit_test(a_query_is_percent_decoded),
+		cmocka_unit_test(a_broken_query_is_refused),
+		cmocka_unit_test(query_strings_become_what_the_schema_says),
+		cmocka_unit_test(a_page_names_the_next_one_with_a_cursor),
+		cmocka_unit_test(a_cursor_that_is_not_ours_is_refused),
+		cmocka_unit_test(a_stream_is_headed_once_and_flushed_by_line),
+	};
+	return cmocka_run_group_tests_name("route", tests, NULL, NULL);
+}
