@@ -16,10 +16,10 @@ struct buf {
 	bool full; /* something did not fit */
 };
 
-#define BUF(max_bytes)                                                                                                 \
-	(struct buf)                                                                                                   \
-	{                                                                                                              \
-		.max = (max_bytes)                                                                                     \
+#define BUF(max_bytes)                                                                                       \
+	(struct buf)                                                                                         \
+	{                                                                                                    \
+		.max = (max_bytes)                                                                           \
 	}
 
 int buf_add(struct buf *b, const void *p, size_t n); /* 0, or -1 when it does not fit */

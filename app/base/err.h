@@ -51,7 +51,8 @@ int err_field(struct err *e, enum err_code code, const char *param, const char *
 int err_detail(struct err *e, enum err_code code, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 /* Replace e by another error: only where a caller gives a fault a better meaning. Returns -1. */
-int err_replace(struct err *e, enum err_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int err_replace(struct err *e, enum err_code code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 void err_clear(struct err *e);
 
 int err_http(enum err_code code);

@@ -9,7 +9,7 @@ enum { SHA256_BYTES = 32, SHA256_HEX = 65 };
 
 void sha256(const void *p, size_t n, unsigned char out[SHA256_BYTES]);
 void sha256_hex(const void *p, size_t n, char out[SHA256_HEX]);
-void random_bytes(void *p, size_t n); /* from the kernel; aborts when it has none */
+void random_bytes(void *p, size_t n);                /* from the kernel; aborts when it has none */
 void hex_encode(const void *p, size_t n, char *out); /* 2n + 1 bytes */
 ssize_t hex_decode(const char *s, unsigned char *out, size_t size); /* bytes written, or -1 */
 

@@ -41,7 +41,7 @@ bool id_is(const char *prefix, const char *s)
 {
 	size_t n = strlen(prefix);
 	return s != NULL && strncmp(s, prefix, n) == 0 && s[n] == '_' && strlen(s + n + 1) == ID_TAIL &&
-	       str_only(s + n + 1, alphabet);
+	    str_only(s + n + 1, alphabet);
 }
 
 const char *id_tail(const char *id)

@@ -40,15 +40,15 @@ json_t *js_parse(const char *p, size_t n, struct err *e)
 	json_t *v = json_loadb(p, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
 	if (v == NULL) {
 		/* je.text quotes the input; say the place and the kind only. */
-		const char *why = json_error_code(&je) == json_error_invalid_utf8        ? "it is not valid UTF-8"
-				  : json_error_code(&je) == json_error_null_character    ? "a string holds U+0000"
-				  : json_error_code(&je) == json_error_null_byte_in_key  ? "a key holds U+0000"
-				  : json_error_code(&je) == json_error_duplicate_key     ? "a key is given twice"
-				  : json_error_code(&je) == json_error_numeric_overflow  ? "a number is too large"
-				  : json_error_code(&je) == json_error_premature_end_of_input
-				      ? "it ends too early"
-				      : "it is not JSON";
-		err_set(e, ERR_BAD_REQUEST, "The body cannot be read: %s (line %d, column %d).", why, je.line, je.column);
+		const char *why = json_error_code(&je) == json_error_invalid_utf8 ? "it is not valid UTF-8"
+		    : json_error_code(&je) == json_error_null_character           ? "a string holds U+0000"
+		    : json_error_code(&je) == json_error_null_byte_in_key         ? "a key holds U+0000"
+		    : json_error_code(&je) == json_error_duplicate_key            ? "a key is given twice"
+		    : json_error_code(&je) == json_error_numeric_overflow         ? "a number is too large"
+		    : json_error_code(&je) == json_error_premature_end_of_input   ? "it ends too early"
+										  : "it is not JSON";
+		err_set(e, ERR_BAD_REQUEST, "The body cannot be read: %s (line %d, column %d).", why, je.line,
+		    je.column);
 		e->reason = "invalid_json";
 	}
 	return v;

@@ -18,7 +18,7 @@ json_t *js_parse(const char *p, size_t n, struct err *e);
 int js_depth(const char *p, size_t n);
 
 /* Members of an object; the default when absent, null or of another type. Strings are borrowed from o. */
-const char *js_str(const json_t *o, const char *key);                    /* NULL when absent */
+const char *js_str(const json_t *o, const char *key); /* NULL when absent */
 const char *js_str_or(const json_t *o, const char *key, const char *def);
 long long js_int(const json_t *o, const char *key, long long def);
 bool js_bool(const json_t *o, const char *key, bool def);

@@ -27,7 +27,8 @@ char *mem_str(struct mem *m, const char *s) __attribute__((returns_nonnull));
 /* The n bytes at p, with a NUL after them. */
 char *mem_strn(struct mem *m, const char *p, size_t n) __attribute__((returns_nonnull));
 char *mem_fmt(struct mem *m, const char *fmt, ...) __attribute__((format(printf, 2, 3), returns_nonnull));
-char *mem_vfmt(struct mem *m, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0), returns_nonnull));
+char *mem_vfmt(struct mem *m, const char *fmt, va_list ap)
+    __attribute__((format(printf, 2, 0), returns_nonnull));
 /* Hand a foreign object to the arena: destroy(obj) runs in mem_free. */
 void mem_own(struct mem *m, void *obj, void (*destroy)(void *));
 /* Give a JSON value to the arena and return it: for values that must live as long as the request. */
@@ -62,12 +63,12 @@ static inline void auto_fdp(const int *p)
 #define auto_fd   AUTO(auto_fdp)
 
 /* steal(p): give p away and forget it. */
-#define steal(p)                                                                                                       \
-	__extension__({                                                                                                \
-		__typeof__(p) *pp_ = &(p);                                                                             \
-		__typeof__(p) v_ = *pp_;                                                                               \
-		*pp_ = NULL;                                                                                           \
-		v_;                                                                                                    \
+#define steal(p)                                                                                             \
+	__extension__({                                                                                      \
+		__typeof__(p) *pp_ = &(p);                                                                   \
+		__typeof__(p) v_ = *pp_;                                                                     \
+		*pp_ = NULL;                                                                                 \
+		v_;                                                                                          \
 	})
 static inline int steal_fd(int *fd)
 {

@@ -73,7 +73,8 @@ static int utf8_char(const unsigned char *p, size_t n)
 	int len = c >= 0xC2 && c <= 0xDF ? 2 : c >= 0xE0 && c <= 0xEF ? 3 : c >= 0xF0 && c <= 0xF4 ? 4 : 0;
 	if (len == 0)
 		return 0;
-	unsigned char lo = 0x80, hi = 0xBF; /* bounds of the second byte: overlong, surrogate and range rules */
+	unsigned char lo = 0x80,
+		      hi = 0xBF; /* bounds of the second byte: overlong, surrogate and range rules */
 	if (c == 0xE0)
 		lo = 0xA0;
 	else if (c == 0xED)
