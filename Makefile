@@ -28,7 +28,7 @@ LDLIBS  = $(shell pkg-config --libs $(PKGS)) -lfcgi -lpthread
 
 SQL     := $(patsubst sql/query/%.sql,%,$(wildcard sql/query/*.sql))
 GEN_H   := $(SQL:%=$(B)/gen/sql/%.h)
-GEN_O   := $(SQL:%=$(O)/gen/sql_%.o)
+GEN_O   := $(SQL:%=$(O)/gen/sql_%.o) $(O)/gen/migrations.o
 # Everything but the main()s and the static pid-1 agent.
 LIB_SRC := $(filter-out app/main/% app/box/%,$(wildcard app/*/*.c app/*/*/*.c)) $(wildcard handlers/*.c) $(wildcard app/box/proto*.c)
 LIB_OBJ := $(LIB_SRC:%.c=$(O)/%.o) $(GEN_O)
@@ -46,6 +46,12 @@ $(B)/gen/sql/%.h: sql/query/%.sql sql/embed.awk
 $(B)/gen/sql/%.c: sql/query/%.sql sql/embed.awk
 	$(Q)mkdir -p $(@D) && awk -v mode=c -v module=$* -f sql/embed.awk $< > $@
 $(O)/gen/sql_%.o: $(B)/gen/sql/%.c $(B)/gen/sql/%.h
+	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -c $< -o $@
+
+# The migrations, in the order of their numbers.
+$(B)/gen/migrations.c: $(sort $(wildcard sql/schema/*.sql)) sql/embed.awk
+	$(Q)mkdir -p $(@D) && awk -v mode=schema -f sql/embed.awk $(filter %.sql,$^) > $@
+$(O)/gen/migrations.o: $(B)/gen/migrations.c app/io/migrate.h
 	$(Q)mkdir -p $(@D) && $(CC) $(CFLAGS) -c $< -o $@
 
 $(O)/%.o: %.c Makefile | $(GEN_H)

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "io/migrate.h"
 #include "io/pg.h"
 #include "t.h"
 
@@ -142,25 +143,6 @@ static void server_stop(pid_t pid, int sig)
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 }
 
-static void sql_file(struct pg *db, const char *name)
-{
-	auto_buf struct buf text = BUF(1 << 20);
-	auto_fd int fd = open(name, O_RDONLY | O_CLOEXEC);
-	assert_true(fd >= 0);
-	for (;;) {
-		char *room = buf_room(&text, 65536);
-		assert_non_null(room);
-		ssize_t n = read(fd, room, 65536);
-		assert_true(n >= 0);
-		if (n == 0)
-			break;
-		buf_grew(&text, (size_t)n);
-	}
-	struct err e = { 0 };
-	if (pg_script(db, buf_c(&text), &e) != 0)
-		fail_msg("%s: %s", name, e.msg);
-}
-
 static void conninfo(char *out, size_t size, const char *dir)
 {
 	(void)snprintf(out, size, "host=%s user=postgres dbname=postgres", dir);
@@ -172,15 +154,8 @@ static void apply_schema(const char *dir)
 	conninfo(info, sizeof info, dir);
 	struct pg_pool *pool = pg_pool_new(info, 1, CHILD_MS);
 	struct err e = { 0 };
-	struct pg *db = pg_take(pool, 0, &e);
-	assert_non_null(db);
-	glob_t g;
-	/* Relative to the top of the source tree, where make runs tests. */
-	assert_int_equal(glob("sql/schema/*.sql", 0, NULL, &g), 0);
-	for (size_t i = 0; i < g.gl_pathc; i++)
-		sql_file(db, g.gl_pathv[i]);
-	globfree(&g);
-	pg_put(db);
+	if (migrate_up(pool, migrations, &e) <= 0)
+		fail_msg("%s", e.msg);
 	pg_pool_free(pool);
 }
 
@@ -212,16 +187,8 @@ static void run_own(const char *a, const char *b, const char *c, const char *d)
 static void template_dir(char out[PATH_BYTES])
 {
 	auto_buf struct buf all = BUF(4 << 20);
-	glob_t g;
-	assert_int_equal(glob("sql/schema/*.sql", 0, NULL, &g), 0);
-	for (size_t i = 0; i < g.gl_pathc; i++) {
-		auto_fd int fd = open(g.gl_pathv[i], O_RDONLY | O_CLOEXEC);
-		char *room = buf_room(&all, 1 << 18);
-		ssize_t n = fd < 0 || room == NULL ? -1 : read(fd, room, 1 << 18);
-		assert_true(n >= 0 && n < 1 << 18);
-		buf_grew(&all, (size_t)n);
-	}
-	globfree(&g);
+	for (const struct migration *m = migrations; m->name != NULL; m++)
+		assert_int_equal(buf_str(&all, m->sql), 0);
 	char hex[SHA256_HEX], exe[PATH_BYTES - 32];
 	sha256_hex(all.p, all.n, hex);
 	ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
