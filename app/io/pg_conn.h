@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "io/pg.h"
 
 /* How long to wait, and for what else: readable stop_fd (-1: none) ends a wait like a passed deadline. */
 struct pg_until {
@@ -30,3 +31,10 @@ PGresult *pg_conn_finish(PGconn *c, struct pg_until until);
  * log. */
 int pg_conn_check(const PGresult *r, const char *what, struct err *e);
 int pg_conn_lost(struct err *e); /* always -1: ERR_UNAVAILABLE */
+
+/* pg_listen_start with times of the caller's: after keepalive_ms of silence the server must answer within answer_ms. */
+struct pg_listen_times {
+	int keepalive_ms, answer_ms;
+};
+struct pg_listen *pg_listen_start_with(const char *conninfo, const char *const *channels, pg_event_fn *fn,
+    void *arg, struct pg_listen_times times);
