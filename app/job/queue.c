@@ -14,7 +14,7 @@
  * of them at every claim. Rows may still become ready behind the mark (late commits, jobs handed back): most
  * of them lie within MARK_MARGIN, the rest is found by a scan from 0 once in RESCAN_MS.
  */
-enum { MARK_MARGIN = 1000, RESCAN_MS = 1000, KINDS_MAX = 8 };
+enum { MARK_MARGIN = 1000, RESCAN_MS = 1000, KINDS_MAX = 16 };
 
 struct mark {
 	char kind[32];
