@@ -152,7 +152,7 @@ static void check_arr(const struct check *k, const struct param *p, const char *
 	}
 	size_t i;
 	const json_t *item;
-	json_array_foreach (v, i, item) {
+	json_array_foreach(v, i, item) {
 		path_t at;
 		(void)snprintf(at, sizeof at, "%s[%zu]", path, i);
 		/* In an array null is a value, and never the wanted one. */
@@ -178,7 +178,7 @@ static void check_map(const struct check *k, const struct param *p, const char *
 	const struct param *value = p->fields != NULL ? p->fields : &param_map_value;
 	const char *key;
 	json_t *item;
-	json_object_foreach ((json_t *)(uintptr_t)v, key, item) {
+	json_object_foreach((json_t *)(uintptr_t)v, key, item) {
 		path_t at;
 		(void)snprintf(at, sizeof at, "%s.%.*s", path, KEY_SHOWN, key);
 		if (json_is_null(item))
@@ -249,7 +249,7 @@ static void check_fields(const struct check *k, const struct param *schema, cons
 {
 	const char *key;
 	json_t *field;
-	json_object_foreach ((json_t *)(uintptr_t)v, key, field) {
+	json_object_foreach((json_t *)(uintptr_t)v, key, field) {
 		const struct param *p = param_find(schema, key);
 		path_t at;
 		(void)snprintf(at, sizeof at, "%s%s%.*s", path, path[0] != 0 ? "." : "", KEY_SHOWN, key);

@@ -14,16 +14,15 @@
 #include "base/mem.h"
 
 enum op_type {
-	T_STR,  /* min..max bytes; max 0 means 1024 */
-	T_INT,  /* a whole number (1.0 is not one), min..max; both 0: any */
-	T_NUM,  /* any JSON number, min..max; both 0: any */
+	T_STR, /* min..max bytes; max 0 means 1024 */
+	T_INT, /* a whole number (1.0 is not one), min..max; both 0: any */
+	T_NUM, /* any JSON number, min..max; both 0: any */
 	T_BOOL,
 	T_ENUM, /* one of values */
 	T_TIME, /* RFC 3339 UTC, as written by us */
 	T_OBJ,  /* fields; NULL: a free-form object */
 	T_ARR,  /* of items: fields[0] describes one item; min..max items, max 0 means 1000 */
-	T_MAP,  /* object with free keys; at most max entries, 0 means 100; fields[0] describes a value, NULL: a string of
-	           at most 8192 bytes */
+	T_MAP, /* free keys, at most max of them, 0 means 100; fields[0]: a value, NULL: a string up to 8192 bytes */
 	T_ANY,
 };
 
@@ -42,20 +41,21 @@ struct param {
 };
 
 enum op_flag {
-	OP_STREAM = 1,   /* may answer with NDJSON: runs in a thread of its own (small stack) */
-	OP_TOOL = 2,     /* offered as an MCP tool */
-	OP_RAW_IN = 4,   /* the body is bytes, read with reply_read(); parameters come from path and query */
-	OP_RAW_OUT = 8,  /* answers something that is not JSON, through reply_* */
-	OP_PUBLIC = 16,  /* no credential needed; who is NULL when none (or none valid) was given */
-	OP_INTERNAL = 32,/* only on the internal door; not in OpenAPI */
-	OP_HIDDEN = 64,  /* not a native op (git wire, pages): not in OpenAPI or `call` */
-	OP_ADMIN = 128,  /* org-admin of the caller's org */
-	OP_SUPER = 256,  /* super-admin */
-	OP_LAX = 512,    /* compatibility door: unknown fields are ignored (HTTP-3) */
+	OP_STREAM = 1,    /* may answer with NDJSON: runs in a thread of its own (small stack) */
+	OP_TOOL = 2,      /* offered as an MCP tool */
+	OP_RAW_IN = 4,    /* the body is bytes, read with reply_read(); parameters come from path and query */
+	OP_RAW_OUT = 8,   /* answers something that is not JSON, through reply_* */
+	OP_PUBLIC = 16,   /* no credential needed; who is NULL when none (or none valid) was given */
+	OP_INTERNAL = 32, /* only on the internal door; not in OpenAPI */
+	OP_HIDDEN = 64,   /* not a native op (git wire, pages): not in OpenAPI or `call` */
+	OP_ADMIN = 128,   /* org-admin of the caller's org */
+	OP_SUPER = 256,   /* super-admin */
+	OP_LAX = 512,     /* compatibility door: unknown fields are ignored (HTTP-3) */
 };
 
+/* "/v1/sandboxes/{id}", "/v1/git/{org}/{repo}.git/info"; a last "{rest...}" takes the remainder, slashes included. */
 struct route {
-	const char *method, *path; /* "/v1/sandboxes/{id}"; a last "{rest...}" takes the remainder, slashes included */
+	const char *method, *path;
 };
 enum { OP_ROUTES_MAX = 4 };
 
@@ -70,12 +70,12 @@ struct ctx {
 	const struct principal *who; /* never NULL unless OP_PUBLIC */
 	struct pg_pool *db;
 	const struct conf *conf;
-	void *app;              /* the process's own services, see app/main (api: struct api, sandboxd: struct sandboxd) */
+	void *app; /* the process's services: struct api (handlers/handlers.h), in sandboxd struct sandboxd */
 	struct reply *reply;
-	const char *request_id; /* HTTP-5 */
-	const char *traceparent;/* NULL when absent */
+	const char *request_id;            /* HTTP-5 */
+	const char *traceparent;           /* NULL when absent */
 	const char *method, *path, *query; /* decoded path; raw query */
-	int64_t deadline_ms;    /* monotonic */
+	int64_t deadline_ms;               /* monotonic */
 };
 
 /*
@@ -89,11 +89,12 @@ struct op {
 	const char *id; /* lease_sandbox */
 	struct route routes[OP_ROUTES_MAX];
 	const char *summary, *doc;
-	const char *scope; /* op group a key must hold: "sandboxes", "coding", "git", "sessions", "keys", "node" */
+	/* Op group that a key must hold: "sandboxes", "coding", "git", "sessions", "keys", "node". */
+	const char *scope;
 	const struct param *in, *out;
-	int status;             /* of a JSON reply */
+	int status; /* of a JSON reply */
 	unsigned flags;
-	size_t max_body_bytes;  /* 0: LIMIT_BODY_BYTES; for OP_RAW_IN: SIZE_MAX means unbounded */
+	size_t max_body_bytes; /* 0: LIMIT_BODY_BYTES; for OP_RAW_IN: SIZE_MAX means unbounded */
 	op_fn *run;
 };
 
@@ -105,6 +106,7 @@ struct reply_vt {
 	ssize_t (*read)(struct reply *r, void *p, size_t n);
 	bool (*gone)(struct reply *r);
 	const char *(*param)(struct reply *r, const char *name);
+	bool (*draining)(struct reply *r); /* may be NULL: never */
 };
 struct reply {
 	const struct reply_vt *vt;
@@ -129,6 +131,8 @@ int reply_line(struct ctx *c, json_t *v);
 /* Body bytes of an OP_RAW_IN op: >0, 0 at its end, -1 when the client went away. */
 ssize_t reply_read(struct ctx *c, void *p, size_t n);
 bool reply_gone(struct ctx *c);
+/* The process is about to end: a stream says where to resume and ends itself (RUN-6). */
+bool reply_draining(struct ctx *c);
 /* A request header by its CGI name ("HTTP_ACCEPT", "CONTENT_TYPE") or NULL. */
 const char *reply_param(struct ctx *c, const char *name);
 
@@ -142,8 +146,8 @@ int op_check_out(const struct param *schema, const json_t *out, struct err *e);
 struct route_match {
 	const struct op *op;
 	const struct route *route;
-	json_t *path_params;  /* new reference, object of strings */
-	char allow[128];      /* on ERR_METHOD: the methods of that path */
+	json_t *path_params; /* new reference, object of strings */
+	char allow[128];     /* on ERR_METHOD: the methods of that path */
 };
 /* Find the op of a method and decoded path among tables (ended by NULL): ERR_NOT_FOUND or ERR_METHOD otherwise. A literal
  * segment beats a parameter. HEAD is GET. Internal ops match only when `internal`. */
@@ -161,14 +165,21 @@ json_t *query_parse(const char *query, struct err *e);
 void query_coerce(const struct param *schema, json_t *in);
 
 /* ---- openapi.c */
-json_t *op_schema(const struct param *schema);              /* JSON Schema of an input object */
-json_t *op_openapi(const struct op *const *tables);         /* the whole 3.1 document (OP-1) */
+json_t *op_schema(const struct param *schema);                    /* JSON Schema of an input object */
+json_t *op_openapi(const struct op *const *tables);               /* the whole 3.1 document (OP-1) */
 json_t *op_envelope(const struct err *e, const char *request_id); /* HTTP-4 */
 
 /* ---- list.c: paging (HTTP-6). Opaque cursors carry the last sort key. */
-#define LIST_PARAMS                                                                                                    \
-	{ .name = "limit", .type = T_INT, .min = 1, .max = 200, .doc = "How many at most; 50 when not given." },           \
-	{ .name = "cursor", .type = T_STR, .min = 1, .max = 400, .doc = "The `next` of the page before." }
+#define LIST_PARAMS                                                                                          \
+	{ .name = "limit",                                                                                   \
+		.type = T_INT,                                                                               \
+		.min = 1,                                                                                    \
+		.max = 200,                                                                                  \
+		.doc = "How many at most; 50 when not given." },                                             \
+	{                                                                                                    \
+		.name = "cursor", .type = T_STR, .min = 1, .max = 400,                                       \
+		.doc = "The `next` of the page before."                                                      \
+	}
 int list_limit(const json_t *in);
 /* The sort key in a cursor, in the arena, or "" when absent; ERR_BAD_REQUEST when it is not one of ours. */
 const char *list_cursor(struct ctx *c, const json_t *in, struct err *e);
@@ -176,13 +187,13 @@ const char *list_cursor(struct ctx *c, const json_t *in, struct err *e);
  * (of the last kept row) becomes the cursor. */
 json_t *list_reply(json_t *rows, int limit, const char *key_field);
 /* Rows of a list op's output schema. */
-#define LIST_OUT(row_fields, data_doc)                                                                                 \
-	{ .name = "data",                                                                                              \
-		.type = T_ARR,                                                                                         \
-		.required = true,                                                                                      \
-		.fields = &(const struct param){ .type = T_OBJ, .fields = (row_fields) },                              \
-		.doc = (data_doc) },                                                                                   \
-	{                                                                                                              \
-		.name = "next", .type = T_STR, .required = true, .nullable = true,                                     \
-		.doc = "The `cursor` of the next page, null on the last one."                                          \
+#define LIST_OUT(row_fields, data_doc)                                                                       \
+	{ .name = "data",                                                                                    \
+		.type = T_ARR,                                                                               \
+		.required = true,                                                                            \
+		.fields = &(const struct param){ .type = T_OBJ, .fields = (row_fields) },                    \
+		.doc = (data_doc) },                                                                         \
+	{                                                                                                    \
+		.name = "next", .type = T_STR, .required = true, .nullable = true,                           \
+		.doc = "The `cursor` of the next page, null on the last one."                                \
 	}

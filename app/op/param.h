@@ -3,11 +3,16 @@
 
 #include "op/op.h"
 
-enum { PARAM_STR_BYTES = 1024, PARAM_ARR_ITEMS = 1000, PARAM_MAP_ENTRIES = 100, PARAM_MAP_VALUE_BYTES = 8192 };
+enum {
+	PARAM_STR_BYTES = 1024,
+	PARAM_ARR_ITEMS = 1000,
+	PARAM_MAP_ENTRIES = 100,
+	PARAM_MAP_VALUE_BYTES = 8192
+};
 
 extern const struct param param_map_value; /* of a T_MAP without fields */
 extern const struct param param_none[];    /* no fields at all: the schema of an op that has none */
 
-long long param_max(const struct param *p);       /* the input's upper bound of bytes, items or entries */
-bool param_has_range(const struct param *p);      /* T_INT, T_NUM: are min and max stated? */
+long long param_max(const struct param *p);  /* the input's upper bound of bytes, items or entries */
+bool param_has_range(const struct param *p); /* T_INT, T_NUM: are min and max stated? */
 const struct param *param_find(const struct param *schema, const char *name); /* NULL when there is none */

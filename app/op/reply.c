@@ -67,6 +67,11 @@ bool reply_gone(struct ctx *c)
 	return c->reply->vt->gone(c->reply);
 }
 
+bool reply_draining(struct ctx *c)
+{
+	return c->reply->vt->draining != NULL && c->reply->vt->draining(c->reply);
+}
+
 const char *reply_param(struct ctx *c, const char *name)
 {
 	return c->reply->vt->param(c->reply, name);

@@ -1,0 +1,130 @@
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/js.h"
+#include "io/fcgi_int.h"
+
+const char *fcgi_param(const struct fcgi_call *k, const char *name)
+{
+	return FCGX_GetParam(name, k->req.envp);
+}
+
+static struct fcgi_call *call_of(struct reply *r)
+{
+	return (struct fcgi_call *)r;
+}
+
+static int put(struct fcgi_call *k, const char *p, size_t n)
+{
+	while (n > 0 && !k->gone) {
+		int some = n > 1 << 20 ? 1 << 20 : (int)n;
+		if (FCGX_PutStr(p, some, k->req.out) != some)
+			k->gone = true;
+		p += some;
+		n -= (size_t)some;
+	}
+	return k->gone ? -1 : 0;
+}
+
+static int on_head(struct reply *r, int status, const char *headers)
+{
+	char line[32];
+	(void)snprintf(line, sizeof line, "Status: %d\r\n", status);
+	struct fcgi_call *k = call_of(r);
+	(void)put(k, line, strlen(line));
+	(void)put(k, headers, strlen(headers));
+	return put(k, "\r\n", 2);
+}
+
+static int on_write(struct reply *r, const void *p, size_t n)
+{
+	struct fcgi_call *k = call_of(r);
+	return k->head ? 0 : put(k, p, n);
+}
+
+static int on_flush(struct reply *r)
+{
+	struct fcgi_call *k = call_of(r);
+	if (!k->gone && FCGX_FFlush(k->req.out) != 0)
+		k->gone = true;
+	return k->gone ? -1 : 0;
+}
+
+static ssize_t on_read(struct reply *r, void *p, size_t n)
+{
+	struct fcgi_call *k = call_of(r);
+	int got = FCGX_GetStr(p, n > 1 << 20 ? 1 << 20 : (int)n, k->req.in);
+	if (got > 0)
+		k->body_read += (size_t)got;
+	if (k->body_read > k->body_max)
+		k->too_large = true;
+	/* nginx tells the end of an unfinished body by closing, or by fewer bytes than were announced. */
+	else if (got <= 0 &&
+	    (FCGX_GetError(k->req.in) != 0 ||
+		(k->body_announced >= 0 && (size_t)k->body_announced != k->body_read)))
+		k->cut = true;
+	return k->too_large || k->cut ? -1 : got < 0 ? 0 : got;
+}
+
+static bool on_gone(struct reply *r)
+{
+	struct fcgi_call *k = call_of(r);
+	struct pollfd fd = { .fd = k->req.ipcFd, .events = POLLRDHUP };
+	if (!k->gone && poll(&fd, 1, 0) > 0 && (fd.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0)
+		k->gone = true;
+	return k->gone;
+}
+
+static const char *on_param(struct reply *r, const char *name)
+{
+	return fcgi_param(call_of(r), name);
+}
+
+static bool on_draining(struct reply *r)
+{
+	return fcgi_draining(call_of(r)->f);
+}
+
+const struct reply_vt fcgi_reply_vt = {
+	.head = on_head,
+	.write = on_write,
+	.flush = on_flush,
+	.read = on_read,
+	.gone = on_gone,
+	.param = on_param,
+	.draining = on_draining,
+};
+
+void fcgi_reply_json(struct fcgi_call *k, int status, const json_t *v)
+{
+	struct ctx *c = &k->c;
+	auto_free char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
+	if (text == NULL)
+		abort();
+	size_t n = strlen(text);
+	reply_header(c, "Content-Length", mem_fmt(k->mem, "%zu", n));
+	reply_header(c, "Cache-Control", "no-store");
+	/* One JSON value is buffered by nginx: a slow client must not hold a worker. */
+	k->reply.unbuffered = false;
+	(void)reply_begin(c, status, "application/json");
+	(void)reply_write(c, text, n);
+}
+
+void fcgi_reply_error(struct fcgi_call *k, const struct err *e, const char *allow)
+{
+	struct ctx *c = &k->c;
+	if (e->code == ERR_METHOD && allow != NULL)
+		reply_header(c, "Allow", allow);
+	if (e->code == ERR_UNAVAILABLE || e->code == ERR_RATE)
+		reply_header(
+		    c, "Retry-After", mem_fmt(k->mem, "%d", e->retry_s > 0 ? e->retry_s : FCGI_RETRY_S));
+	bool challenged = k->reply.headers != NULL && strstr(k->reply.headers, "WWW-Authenticate:") != NULL;
+	if (e->code == ERR_UNAUTHORIZED && !challenged)
+		reply_header(c, "WWW-Authenticate",
+		    k->op != NULL && (k->op->flags & OP_HIDDEN) != 0
+			? "Basic realm=\"gatehouse\", charset=\"UTF-8\""
+			: "Bearer realm=\"gatehouse\"");
+	auto_json json_t *v = op_envelope(e, c->request_id);
+	fcgi_reply_json(k, err_http(e->code), v);
+}

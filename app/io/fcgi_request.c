@@ -1,0 +1,208 @@
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/js.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "io/fcgi_int.h"
+
+static int64_t now_us(void)
+{
+	struct timespec t;
+	(void)clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+struct fcgi_call *fcgi_call_new(struct fcgi *f)
+{
+	struct fcgi_call *k = xcalloc(1, sizeof *k);
+	k->f = f;
+	k->mem = mem_new();
+	k->reply.vt = &fcgi_reply_vt;
+	k->body_announced = -1;
+	k->started_us = now_us();
+	(void)FCGX_InitRequest(&k->req, -1, 0);
+	return k;
+}
+
+void fcgi_call_free(struct fcgi_call *k)
+{
+	if (k->streaming)
+		fcgi_stream_end(k);
+	FCGX_Finish_r(&k->req);
+	json_decref(k->in);
+	mem_free(k->mem);
+	free(k);
+}
+
+/* HTTP-5: the caller's id if it is sane, else ours. */
+static void take_request_id(struct fcgi_call *k)
+{
+	static const char sane[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+	const char *theirs = fcgi_param(k, "HTTP_X_REQUEST_ID");
+	if (theirs != NULL && strlen(theirs) < sizeof k->request_id && str_only(theirs, sane))
+		(void)snprintf(k->request_id, sizeof k->request_id, "%s", theirs);
+	else
+		id_make("req", k->request_id);
+}
+
+/* W3C trace context: the caller's trace goes on with a span id of ours; what is malformed is ignored, as the standard asks. */
+static const char *take_traceparent(struct fcgi_call *k)
+{
+	const char *t = fcgi_param(k, "HTTP_TRACEPARENT");
+	unsigned char bytes[1 + 16 + 8 + 1], zero[16] = { 0 };
+	char hex[2 * sizeof bytes + 1];
+	if (t == NULL || strlen(t) != 55 || t[2] != '-' || t[35] != '-' || t[52] != '-')
+		return NULL;
+	(void)snprintf(hex, sizeof hex, "%.2s%.32s%.16s%.2s", t, t + 3, t + 36, t + 53);
+	if (!str_only(hex, "0123456789abcdef") || hex_decode(hex, bytes, sizeof bytes) != sizeof bytes ||
+	    bytes[0] == 0xff || memcmp(bytes + 1, zero, 16) == 0 || memcmp(bytes + 17, zero, 8) == 0)
+		return NULL;
+	unsigned char span[8];
+	random_bytes(span, sizeof span);
+	hex_encode(span, sizeof span, hex);
+	return mem_fmt(k->mem, "00-%.32s-%s-%.2s", t + 3, hex, t + 53);
+}
+
+/* nginx has decoded and normalised it; what is still not plain is refused rather than interpreted a second time. */
+static int take_path(struct fcgi_call *k, struct err *e)
+{
+	const char *p = fcgi_param(k, "DOCUMENT_URI");
+	k->c.path = p == NULL ? "" : p;
+	size_t n = strlen(k->c.path);
+	bool plain = n > 0 && p[0] == '/' && n <= LIMIT_PATH_BYTES && utf8_valid(p, n) == n;
+	for (size_t i = 0; plain && i < n; i++)
+		plain = (unsigned char)p[i] >= 0x20 && p[i] != 0x7f;
+	struct str rest = str_of(k->c.path), seg;
+	while (plain && str_cut(&rest, '/', &seg))
+		plain = !str_eq(seg, ".") && !str_eq(seg, "..");
+	return plain
+	    ? 0
+	    : err_set(e, ERR_BAD_REQUEST, "The path must be plain UTF-8 without control or dot segments.");
+}
+
+static void take_context(struct fcgi_call *k)
+{
+	const char *method = fcgi_param(k, "REQUEST_METHOD"), *length = fcgi_param(k, "CONTENT_LENGTH");
+	if (k->request_id[0] == 0)
+		take_request_id(k);
+	k->head = method != NULL && strcmp(method, "HEAD") == 0;
+	if (length != NULL && length[0] != 0 && !str_int(length, 0, INT64_MAX, &k->body_announced))
+		k->body_announced = -1;
+	k->c = (struct ctx){
+		.mem = k->mem,
+		.db = k->f->o.db,
+		.conf = atomic_load(&k->f->conf),
+		.app = k->f->o.app,
+		.reply = &k->reply,
+		.request_id = k->request_id,
+		.traceparent = take_traceparent(k),
+		.method = method == NULL ? "" : method,
+		.path = "",
+		.query = fcgi_param(k, "QUERY_STRING"),
+		.deadline_ms = clock_ms() + (int64_t)FCGI_REQUEST_S * 1000,
+	};
+}
+
+/* RUN-2: one line per request. 5xx is ours to look at; the message of an error is meant for clients and holds no secret. */
+static void log_request(struct fcgi_call *k, const struct err *e)
+{
+	int64_t us = now_us() - k->started_us;
+	const struct fcgi_opts *o = &k->f->o;
+	const char *org = k->c.who != NULL && o->org_of != NULL ? o->org_of(k->c.who) : NULL;
+	char status[8], ms[24];
+	(void)snprintf(status, sizeof status, "%d", k->reply.status);
+	(void)snprintf(ms, sizeof ms, "%lld.%03lld", (long long)us / 1000, (long long)us % 1000);
+	log_kv(k->reply.status >= 500 ? LOG_WARN_ : LOG_INFO_, "request", "id", k->request_id, "org", org,
+	    "op", k->op == NULL ? NULL : k->op->id, "method", k->c.method, "path",
+	    k->op == NULL ? k->c.path : NULL, "status", status, "ms", ms, "gone", k->gone ? "true" : NULL,
+	    "error", e->code == ERR_NONE ? NULL : e->msg, "field", e->param[0] == 0 ? NULL : e->param,
+	    (char *)0);
+	if (o->on_request != NULL)
+		o->on_request(o->app, k->op, k->reply.status, us);
+}
+
+static void end_with_error(struct fcgi_call *k, const struct err *e, const char *allow)
+{
+	fcgi_reply_error(k, e, allow);
+	log_request(k, e);
+	fcgi_call_free(k);
+}
+
+void fcgi_refuse(struct fcgi_call *k, const struct err *e)
+{
+	take_context(k);
+	end_with_error(k, e, NULL);
+}
+
+/* Route, identity, authorisation, input: 0, or -1 with e. */
+static int prepare(struct fcgi_call *k, struct route_match *m, struct err *e)
+{
+	const struct fcgi_opts *o = &k->f->o;
+	const char *door = fcgi_param(k, "GATEHOUSE_DOOR");
+	if (take_path(k, e) != 0 ||
+	    route_find(
+		o->tables, k->c.method, k->c.path, door != NULL && strcmp(door, "internal") == 0, m, e) != 0)
+		return -1;
+	k->op = m->op;
+	k->body_max = m->op->max_body_bytes != 0 ? m->op->max_body_bytes : LIMIT_BODY_BYTES;
+	k->reply.unbuffered = (m->op->flags & OP_STREAM) != 0;
+	if (k->reply.unbuffered)
+		k->c.deadline_ms = INT64_MAX;
+	if ((o->identify != NULL && o->identify(&k->c, &k->c.who, e) != 0) ||
+	    (o->authorise != NULL && o->authorise(&k->c, m->op, e) != 0))
+		return -1;
+	k->in = fcgi_input(k, m->route, m->path_params, e);
+	return k->in == NULL ? -1 : 0;
+}
+
+void fcgi_request(struct fcgi_call *k)
+{
+	struct err e = { 0 };
+	struct route_match m = { 0 };
+	take_context(k);
+	int rc = prepare(k, &m, &e);
+	json_decref(m.path_params);
+	if (rc == 0 && k->reply.unbuffered) {
+		if (fcgi_stream(k, &e) == 0)
+			return; /* k belongs to the stream's thread */
+		rc = -1;
+	}
+	if (rc != 0)
+		end_with_error(k, &e, m.allow);
+	else
+		fcgi_finish(k);
+}
+
+/* A handler that gave up because of the body's fault gets the fault's own status. */
+static void body_fault(const struct fcgi_call *k, struct err *e)
+{
+	if (k->too_large)
+		err_replace(e, ERR_TOO_LARGE, "The body is larger than this op takes: at most %zu bytes.",
+		    k->body_max);
+	else if (k->cut)
+		err_replace(e, ERR_BAD_REQUEST, "The body ended before its announced length; send it again.");
+}
+
+void fcgi_finish(struct fcgi_call *k)
+{
+	struct err e = { 0 };
+	auto_json json_t *out = k->op->run(&k->c, k->in, &e);
+	if (!k->reply.begun && (out == NULL || json_is_true(out))) {
+		body_fault(k, &e);
+		/* A handler that returns neither a reply nor an error is broken; err_set keeps an error that is there. */
+		err_set(&e, ERR_INTERNAL, "The op gave no answer.");
+		fcgi_reply_error(k, &e, NULL);
+	} else if (!k->reply.begun) {
+		int status = k->reply.status != 0 ? k->reply.status
+		    : k->op->status != 0          ? k->op->status
+						  : 200;
+		fcgi_reply_json(k, status, out);
+	}
+	log_request(k, &e);
+	fcgi_call_free(k);
+}
