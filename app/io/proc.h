@@ -1,6 +1,8 @@
 /*
  * proc.h - the one way to start a child: argv, clean environment, close_range, own process group, deadline, output cap.
- * No shell, ever (SEC-3). Every child is reaped; on deadline, cancel or a parent's death the whole group is killed.
+ * No shell, ever (SEC-3). Every child is reaped. On deadline and cancel its whole group gets SIGTERM and, half a second
+ * later, SIGKILL; what is left of the group when the child itself ends is killed too (a daemon leaves the group first, by
+ * setsid). When our own process dies the child is killed by the kernel, and its children see their pipes end.
  */
 #pragma once
 
@@ -19,17 +21,22 @@ struct proc_opts {
 	int stdin_fd;            /* -1: /dev/null, unless in_read is set */
 	int stdout_fd;           /* -1: collected into out (or on_out) */
 	int stderr_fd;           /* -1: collected into errout (tail kept) */
-	const int *keep_fds;     /* descriptors that stay open in the child at the same numbers, ended by -1; may be NULL */
-	/* Streaming instead of collecting; -1 aborts the child. */
+	const int *
+	    keep_fds; /* descriptors that stay open in the child at the same numbers, ended by -1; may be NULL */
+	/*
+	 * Streaming instead of collecting; -1 aborts the child (the result says cancelled). in_read is asked for up to n bytes
+	 * when the child can take them, 0 is the end; while it blocks nothing else moves, so it must not wait for output.
+	 */
 	ssize_t (*in_read)(void *arg, void *p, size_t n);
 	int (*on_out)(void *arg, const char *p, size_t n);
 	bool (*cancelled)(void *arg); /* asked at least every 200 ms; may be NULL */
 	void *arg;
-	int64_t timeout_ms;      /* from now; 0 is a bug and asserts */
-	size_t max_out_bytes;    /* for the collected stdout: past it the child is killed and ERR_TOO_LARGE set */
+	int64_t timeout_ms; /* from now; 0 is a bug and asserts */
+	size_t
+	    max_out_bytes; /* for the collected stdout: past it the child is killed and ERR_TOO_LARGE set; 0: 1 MiB */
 };
 struct proc_result {
-	int exit_code;     /* 0..255, or -1 when a signal ended it */
+	int exit_code; /* 0..255, or -1 when a signal ended it */
 	int signal;
 	bool timed_out, cancelled;
 	struct buf out;    /* collected stdout */
