@@ -14,21 +14,21 @@
 #include "base/mem.h"
 #include "base/secret.h"
 
-void http_setup(void); /* once per process, before threads */
+void http_setup(void); /* once per process, before threads; SIGPIPE is ignored from then on */
 
 struct http_req {
 	const char *method, *url;
-	const char *unix_socket;       /* NULL: TCP */
-	const char *ca_file;           /* NULL: the system's */
-	const char *const *headers;    /* "Name: value", ended by NULL; may be NULL */
-	const struct secret *bearer;   /* sent as Authorization: Bearer; never logged */
+	const char *unix_socket;     /* NULL: TCP */
+	const char *ca_file;         /* NULL: the system's */
+	const char *const *headers;  /* "Name: value", ended by NULL; may be NULL */
+	const struct secret *bearer; /* sent as Authorization: Bearer; never logged */
 	const void *body;
 	size_t body_n;
 	/* Streaming body instead of `body`: fill p with up to n bytes; 0 at the end, -1 aborts. */
 	ssize_t (*body_read)(void *arg, void *p, size_t n);
 	/* Streaming reply: called for each piece of a 2xx reply's body; -1 aborts. NULL: collected into res->body. */
 	int (*on_data)(void *arg, const char *p, size_t n);
-	/* Asked about once a second and between pieces; true aborts (client gone, run stopped). May be NULL. */
+	/* Asked a few times a second; true aborts (client gone, run stopped). May be NULL. */
 	bool (*cancelled)(void *arg);
 	void *arg;
 	int connect_ms, total_ms, idle_ms; /* idle: longest silence; total and idle 0 mean none */
@@ -36,13 +36,16 @@ struct http_req {
 };
 struct http_res {
 	int status;
-	struct buf body; /* also holds the start of an error reply when streaming */
+	struct buf body; /* when streaming: the start of a reply that is not 2xx */
 	char content_type[80];
 	char location[512];
 };
 
-/* 0 when a reply was received, whatever its status; -1: ERR_UNAVAILABLE (no connection), ERR_TIMEOUT, ERR_UPSTREAM (cut,
- * too large), ERR_CONFLICT never. A cancelled request is ERR_TIMEOUT with reason "cancelled". Free res with http_res_free. */
+/*
+ * 0 when a whole reply was received, whatever its status; -1: ERR_UNAVAILABLE (no connection), ERR_TIMEOUT, ERR_UPSTREAM
+ * (cut, too large), ERR_INTERNAL (our own request cannot be sent). A request that `cancelled` or another callback ended is
+ * ERR_TIMEOUT with reason "cancelled". Redirects are answered, not followed. Free res with http_res_free in any case.
+ */
 int http_do(const struct http_req *q, struct http_res *res, struct err *e);
 void http_res_free(struct http_res *res);
 /* Percent-encode for one path segment or query value, in the arena. */
