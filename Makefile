@@ -33,13 +33,14 @@ GEN_O   := $(SQL:%=$(O)/gen/sql_%.o) $(O)/gen/migrations.o
 LIB_SRC := $(filter-out app/main/% app/box/%,$(wildcard app/*/*.c app/*/*/*.c)) $(wildcard handlers/*.c) $(wildcard app/box/proto*.c)
 LIB_OBJ := $(LIB_SRC:%.c=$(O)/%.o) $(GEN_O)
 LIB     := $(O)/libgatehouse.a
+# app/main/api.c is gatehouse-api; only the operator's command is called as the product.
 MAINS   := $(patsubst app/main/%.c,%,$(wildcard app/main/*.c))
-BINS    := $(MAINS:%=$(O)/%)
+BINS    := $(patsubst $(O)/gatehouse-gatehouse,$(O)/gatehouse,$(MAINS:%=$(O)/gatehouse-%))
 # What several unit tests share (tests/pgtest.c); an archive, so that only what a test uses is linked into it.
 TLIB    := $(O)/libtest.a
 UNIT    := $(patsubst tests/unit/%.c,%,$(wildcard tests/unit/test_*.c))
 
-all: $(BINS) ## build every binary
+all: $(LIB) $(BINS) ## build every binary
 
 $(B)/gen/sql/%.h: sql/query/%.sql sql/embed.awk
 	$(Q)mkdir -p $(@D) && awk -v mode=h -v module=$* -f sql/embed.awk $< > $@
@@ -62,9 +63,12 @@ $(O)/%.o: %.c Makefile | $(GEN_H)
 $(LIB): $(LIB_OBJ)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
-$(O)/%: $(O)/app/main/%.o $(LIB)
+define link
 	$(Q)echo "  LD    $@"
 	$(Q)$(CC) $(LDFLAGS) $< $(LIB) $(LDLIBS) -o $@
+endef
+$(O)/gatehouse-%: $(O)/app/main/%.o $(LIB) ; $(link)
+$(O)/gatehouse: $(O)/app/main/gatehouse.o $(LIB) ; $(link)
 
 # A unit test may define fakes of its subject's neighbours: they are found before the archive's members.
 $(O)/tests/test_%: $(O)/tests/unit/test_%.o $(TLIB) $(LIB)
