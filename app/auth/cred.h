@@ -5,8 +5,11 @@
 #pragma once
 
 #include "auth/principal.h"
+#include "base/hash.h"
 #include "base/id.h"
 #include "base/secret.h"
+
+enum { CRED_SECRET = 43 }; /* 32 random bytes, base64url without padding */
 
 struct cred_new {
 	enum cred_kind kind;
@@ -16,17 +19,32 @@ struct cred_new {
 	const char *repo, *ref; /* grants */
 	const char *session;    /* run tokens; may be set on grants of a run so that they die with it */
 	long long ttl_s;        /* 0: no expiry (keys only) */
+	const char *expires_at; /* RFC 3339, instead of ttl_s; NULL: none */
 };
 struct cred {
 	char id[ID_MAX];
 	char expires_at[32]; /* RFC 3339, "" for none */
 	struct secret *text; /* the whole credential, shown once; the caller frees */
 };
+/* ERR_NOT_FOUND when the org does not exist. */
 int cred_create(struct pg *db, const struct cred_new *want, struct cred *got, struct err *e);
 /* ERR_NOT_FOUND when there is none of that kind in that org. Effective at once on every host: nothing caches credentials. */
 int cred_revoke(struct pg *db, const char *org, enum cred_kind kind, const char *id, struct err *e);
 /* All run tokens and grants of a session: called when its run ends, on every path. */
 int cred_revoke_session(struct pg *db, const char *org, const char *session, struct err *e);
-/* Rows {id, name, user, admin, scopes[], createdAt, expiresAt, lastUsedAt?}, newest first, after `cursor`. */
-json_t *cred_list(struct pg *db, const char *org, enum cred_kind kind, const char *cursor, int limit, struct err *e);
+/* Rows {id, name, user, admin, scopes[], createdAt, expiresAt} of what is not revoked, newest first, ids below `before` ("" for
+ * the start). New reference. */
+json_t *cred_list(
+    struct pg *db, const char *org, enum cred_kind kind, const char *before, int limit, struct err *e);
+json_t *cred_scopes(const char *scopes); /* "a b" as ["a", "b"]; new reference */
+/* ERR_CONFLICT when it exists, ERR_BAD_REQUEST for a slug that is none. */
 int org_create(struct pg *db, const char *slug, struct err *e);
+
+/* The parts of a credential text; false when it does not have the form of one. */
+struct cred_parts {
+	enum cred_kind kind;
+	char id[ID_MAX];
+	char hash[SHA256_HEX]; /* of the secret part, as stored */
+};
+bool cred_split(const char *text, struct cred_parts *parts);
+const char *cred_kind_name(enum cred_kind kind); /* as stored */

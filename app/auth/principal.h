@@ -14,30 +14,36 @@ enum cred_kind { CRED_KEY, CRED_RUN_TOKEN, CRED_GRANT };
 
 struct principal {
 	enum cred_kind kind;
-	const char *cred_id;     /* key_… */
-	const char *org;         /* slug */
-	const char *user;        /* name on the key; never NULL */
-	bool org_admin;          /* of `org` only */
-	bool super_admin;        /* member of the reserved org "admin" with an admin key */
-	const char *scopes;      /* space separated op groups; "*" is all */
-	const char *repo, *ref;  /* CRED_GRANT: the one repository and full ref */
-	const char *session;     /* CRED_RUN_TOKEN: the run's session */
+	const char *cred_id;    /* key_… */
+	const char *org;        /* slug */
+	const char *user;       /* name on the key; never NULL */
+	bool org_admin;         /* of `org` only */
+	bool super_admin;       /* member of the reserved org "admin" with an admin key */
+	const char *scopes;     /* space separated op groups; "*" is all */
+	const char *repo, *ref; /* CRED_GRANT: the one repository and full ref; else NULL */
+	const char *session;    /* the run that a run token or a run's grant belongs to; else NULL */
 };
 
 /* The principal of a credential text ("gk_…", "gr_…", "gg_…"), in the arena. 0 with *who NULL when it is not valid (unknown,
  * expired, revoked: one answer for all); -1 only when that cannot be found out. Lookup by id, then constant-time compare. */
-int principal_of(struct mem *m, struct pg *db, const char *credential, const struct principal **who, struct err *e);
-/* The fcgi_opts.identify hook: reads Authorization (Bearer, or Basic for git routes). */
+int principal_of(
+    struct mem *m, struct pg *db, const char *credential, const struct principal **who, struct err *e);
+/* The fcgi_opts.identify hook: reads Authorization (Bearer; Basic too on the paths that git and browsers use, and only there:
+ * a browser repeats Basic by itself, which must not reach the API). */
 int principal_identify(struct ctx *c, const struct principal **who, struct err *e);
-/* The fcgi_opts.authorise hook: OP_PUBLIC, scope, OP_ADMIN, OP_SUPER, OP_INTERNAL; grants and run tokens reach only what they are for. */
+/* The fcgi_opts.authorise hook: ERR_UNAUTHORIZED for nobody, ERR_FORBIDDEN for a missing scope or admin right. OP_PUBLIC and
+ * OP_INTERNAL (there the door is the authority) pass everybody. A run token reaches ops of scope "models", a grant the
+ * OP_HIDDEN ops of scope "git", which then ask about its repository and ref. */
 int principal_authorise(struct ctx *c, const struct op *op, struct err *e);
 const char *principal_org(const struct principal *who);
 
-/* Three predicates and no more (ID-3). */
+/* Three predicates and no more (ID-3). A NULL principal is nobody. */
 bool principal_member(const struct principal *p, const char *org);
 bool principal_org_admin(const struct principal *p, const char *org);
 bool principal_super(const struct principal *p);
 /* COD-15: may stop what `started_by` (a user name) of `org` started. */
 bool principal_may_stop(const struct principal *p, const char *org, const char *started_by);
+/* Does the credential hold this op group? "*" asks for all. */
+bool principal_scope(const struct principal *p, const char *scope);
 /* An org slug: ^[a-z0-9][a-z0-9-]{0,38}[a-z0-9]$ or one letter; "repos" is reserved. */
 bool org_slug_ok(const char *s);

@@ -1,0 +1,156 @@
+#include "auth/cred.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/js.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "sql/auth.h"
+
+enum { RAW_BYTES = 32, PREFIX = 3 }; /* "gk_" */
+
+static const struct {
+	const char *text, *id, *stored;
+} kinds[] = {
+	[CRED_KEY] = { "gk_", "key", "key" },
+	[CRED_RUN_TOKEN] = { "gr_", "tok", "run_token" },
+	[CRED_GRANT] = { "gg_", "grt", "grant" },
+};
+
+const char *cred_kind_name(enum cred_kind kind)
+{
+	return kinds[kind].stored;
+}
+
+bool cred_split(const char *text, struct cred_parts *parts)
+{
+	static const char secret_chars[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+	enum { TAIL_END = PREFIX + ID_TAIL, ALL = TAIL_END + 1 + CRED_SECRET };
+	if (strlen(text) != ALL || text[TAIL_END] != '_' || !str_only(text + TAIL_END + 1, secret_chars))
+		return false;
+	for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+		if (!str_starts(text, kinds[k].text))
+			continue;
+		parts->kind = (enum cred_kind)k;
+		(void)snprintf(parts->id, sizeof parts->id, "%s_%.26s", kinds[k].id, text + PREFIX);
+		sha256_hex(text + TAIL_END + 1, CRED_SECRET, parts->hash);
+		return id_is(kinds[k].id, parts->id);
+	}
+	return false;
+}
+
+/* A new credential's text, from the id; the secret part stands at its end. */
+static struct secret *make_text(enum cred_kind kind, const char *id)
+{
+	unsigned char raw[RAW_BYTES];
+	char secret[B64_SIZE(RAW_BYTES)], text[96];
+	random_bytes(raw, sizeof raw);
+	(void)b64_encode(raw, sizeof raw, secret);
+	for (char *p = secret; *p != 0; p++)
+		*p = *p == '+' ? '-' : *p == '/' ? '_' : *p;
+	int n = snprintf(
+	    text, sizeof text, "%s%s_%.43s", kinds[kind].text, id_tail(id), secret); /* without the '=' */
+	struct secret *s = secret_new(text, (size_t)n);
+	secret_wipe(raw, sizeof raw);
+	secret_wipe(secret, sizeof secret);
+	secret_wipe(text, sizeof text);
+	return s;
+}
+
+int cred_create(struct pg *db, const struct cred_new *want, struct cred *got, struct err *e)
+{
+	assert(want->kind == CRED_KEY || want->ttl_s > 0);
+	assert((want->kind == CRED_GRANT) == (want->repo != NULL && want->ref != NULL));
+	*got = (struct cred){ 0 };
+	id_make(kinds[want->kind].id, got->id);
+	auto_secret struct secret *text = make_text(want->kind, got->id);
+	struct cred_parts parts;
+	bool ours = cred_split(secret_use(text), &parts);
+	assert(ours);
+	char ttl[24];
+	(void)snprintf(ttl, sizeof ttl, "%lld", want->ttl_s);
+	if (want->kind != CRED_KEY) {
+		auto_res struct pg_res *swept = PG(db, &q_auth_sweep, e, want->org);
+		if (swept == NULL)
+			return -1;
+	}
+	auto_res struct pg_res *r = PG(db, &q_auth_create, e, got->id, want->org, kinds[want->kind].stored,
+	    want->name == NULL ? "" : want->name, want->user, parts.hash, want->org_admin ? "true" : "false",
+	    want->scopes == NULL ? "*" : want->scopes, want->repo, want->ref, want->session,
+	    want->ttl_s > 0 ? ttl : NULL, want->expires_at);
+	if (r == NULL)
+		return -1;
+	if (pg_rows(r) == 0)
+		return err_set(e, ERR_NOT_FOUND, "There is no org of that name; create it first.");
+	(void)snprintf(got->expires_at, sizeof got->expires_at, "%s", pg_str(r, 0, 0));
+	got->text = steal(text);
+	return 0;
+}
+
+int cred_revoke(struct pg *db, const char *org, enum cred_kind kind, const char *id, struct err *e)
+{
+	auto_res struct pg_res *r = PG(db, &q_auth_revoke, e, org, kinds[kind].stored, id);
+	if (r == NULL)
+		return -1;
+	return pg_affected(r) == 1 ? 0 : err_set(e, ERR_NOT_FOUND, "There is no such credential.");
+}
+
+int cred_revoke_session(struct pg *db, const char *org, const char *session, struct err *e)
+{
+	auto_res struct pg_res *r = PG(db, &q_auth_revoke_session, e, org, session);
+	return r == NULL ? -1 : 0;
+}
+
+json_t *cred_scopes(const char *text)
+{
+	json_t *a = js_pack("[]");
+	struct str rest = str_of(text), word;
+	while (str_cut(&rest, ' ', &word))
+		js_push(a, js_text(word.p, word.n));
+	return a;
+}
+
+json_t *cred_list(
+    struct pg *db, const char *org, enum cred_kind kind, const char *before, int limit, struct err *e)
+{
+	char n[16];
+	(void)snprintf(n, sizeof n, "%d", limit);
+	auto_res struct pg_res *r = PG(db, &q_auth_list, e, org, kinds[kind].stored, before, n);
+	if (r == NULL)
+		return NULL;
+	json_t *rows = js_pack("[]");
+	for (int i = 0; i < pg_rows(r); i++)
+		js_push(rows,
+		    js_pack("{s:s, s:s, s:s, s:b, s:o, s:s, s:s?}", "id", pg_str(r, i, 0), "name",
+			pg_str(r, i, 1), "user", pg_str(r, i, 2), "admin", pg_bool(r, i, 3), "scopes",
+			cred_scopes(pg_str(r, i, 4)), "createdAt", pg_str(r, i, 5), "expiresAt",
+			pg_null(r, i, 6) ? NULL : pg_str(r, i, 6)));
+	return rows;
+}
+
+/* ---- orgs */
+
+bool org_slug_ok(const char *s)
+{
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
+	size_t n = strlen(s);
+	return n <= LIMIT_ORG_SLUG && str_only(s, plain) && s[0] != '-' && s[n - 1] != '-' &&
+	    strcmp(s, "repos") != 0;
+}
+
+int org_create(struct pg *db, const char *slug, struct err *e)
+{
+	if (!org_slug_ok(slug))
+		return err_set(e, ERR_BAD_REQUEST,
+		    "An org's name has 1 to %d small letters, digits and inner dashes, and is not \"repos\".",
+		    LIMIT_ORG_SLUG);
+	struct err why = { 0 };
+	auto_res struct pg_res *r = PG(db, &q_auth_org_create, &why, slug);
+	if (r != NULL)
+		return 0;
+	if (why.code == ERR_CONFLICT)
+		return err_set(e, ERR_CONFLICT, "The org %s exists already.", slug);
+	return err_set(e, why.code, "%s", why.msg);
+}
