@@ -225,7 +225,8 @@ static void reap(struct run *s)
 {
 	int status;
 	pid_t got;
-	(void)kill(-s->pid, SIGKILL); /* the zombie keeps the group's number from being used again */
+	if (!s->o->leaves || s->kill_ms != 0)
+		(void)kill(-s->pid, SIGKILL); /* the zombie keeps the group's number from being used again */
 	while ((got = waitpid(s->pid, &status, 0)) < 0 && errno == EINTR)
 		;
 	assert(got == s->pid); /* nobody else waits for our children, and SIGCHLD is not ignored */

@@ -1,0 +1,145 @@
+#include "sandbox/driver/oci_config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/js.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "sandbox/driver/oci_seccomp.h"
+#include "sandbox/image.h"
+
+enum {
+	MIB = 1 << 20,
+	NOFILE = 65536,
+	MEMLOCK_BYTES = 64 * MIB,
+	STACK_BYTES = 8 * MIB,
+	MSGQUEUE_BYTES = 819200,
+	CPU_PERIOD_US = 100000,
+	/* Threads and ptrace stubs of gVisor's kernel are processes of the host too. */
+	GVISOR_PIDS = 512,
+	OOM_SCORE = 500, /* sandboxes go before the host's own services when the host's memory runs out */
+};
+
+/* Views of the kernel that are not namespaced, as container engines mask them. */
+static const char *const masked[] = { "/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore",
+	"/proc/keys", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list",
+	"/proc/timer_stats", NULL };
+static const char *const read_only[] = { "/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys",
+	"/proc/sysrq-trigger", NULL };
+
+static json_t *strings(const char *const *list)
+{
+	json_t *a = json_array();
+	for (; *list != NULL; list++)
+		js_push(a, json_string(*list));
+	return a;
+}
+
+/* options: separated by commas, as in fstab */
+static void mount_at(
+    json_t *mounts, const char *to, const char *type, const char *source, const char *options)
+{
+	json_t *list = json_array();
+	struct str rest = str_of(options), one;
+	while (str_cut(&rest, ',', &one))
+		js_push(list, json_stringn(one.p, one.n));
+	js_push(mounts,
+	    js_pack("{s:s,s:s,s:s,s:o}", "destination", to, "type", type, "source", source, "options", list));
+}
+
+static void scratch(json_t *mounts, const char *to, long long size_mb, const char *options)
+{
+	char text[128];
+	(void)snprintf(text, sizeof text, "nosuid,nodev,size=%lldm,%s", size_mb, options);
+	mount_at(mounts, to, "tmpfs", "tmpfs", text);
+}
+
+static json_t *mounts(const struct oci_config *c)
+{
+	json_t *m = json_array();
+	const char *bind = "bind,ro,nosuid,nodev", *agent = "mode=0755,uid=1000,gid=1000";
+	mount_at(m, "/proc", "proc", "proc", "nosuid,noexec,nodev");
+	mount_at(m, "/dev", "tmpfs", "tmpfs", "nosuid,noexec,strictatime,mode=755,size=64k");
+	mount_at(m, "/dev/pts", "devpts", "devpts", "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620");
+	mount_at(m, "/dev/shm", "tmpfs", "shm", "nosuid,nodev,noexec,mode=1777,size=1024m");
+	mount_at(m, "/usr", "bind", "/usr", bind);
+	for (const char *const *e = c->etc; *e != NULL; e++)
+		mount_at(m, *e, "bind", *e, bind);
+	/* The disk limit is the sum of what can be written; half of it is for the work itself. */
+	scratch(m, "/mnt/data", c->limits.disk_mb / 2, agent);
+	scratch(m, "/tmp", c->limits.disk_mb / 4, "mode=1777");
+	scratch(m, "/state", c->limits.disk_mb / 8, agent);
+	scratch(m, IMAGE_HOME, c->limits.disk_mb / 8, agent);
+	mount_at(m, "/run/gatehouse", "bind", c->socket_dir, "bind,rw,nosuid,nodev,noexec");
+	return m;
+}
+
+static void rlimit(json_t *list, const char *type, json_int_t soft, json_int_t hard)
+{
+	js_push(list, js_pack("{s:s,s:I,s:I}", "type", type, "soft", soft, "hard", hard));
+}
+
+static json_t *process(const struct oci_config *c)
+{
+	static const char *const sets[] = { "bounding", "effective", "inheritable", "permitted", "ambient" };
+	json_t *caps = json_object(), *limits = json_array();
+	for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++)
+		js_set(caps, sets[i], json_array());
+	rlimit(limits, "RLIMIT_CORE", 0, 0);
+	rlimit(limits, "RLIMIT_NOFILE", NOFILE, NOFILE);
+	rlimit(limits, "RLIMIT_NPROC", c->limits.pids, c->limits.pids);
+	rlimit(limits, "RLIMIT_MEMLOCK", MEMLOCK_BYTES, MEMLOCK_BYTES);
+	rlimit(limits, "RLIMIT_MSGQUEUE", MSGQUEUE_BYTES, MSGQUEUE_BYTES);
+	rlimit(limits, "RLIMIT_STACK", STACK_BYTES, STACK_BYTES);
+	static const char *const box[] = { IMAGE_INIT, NULL };
+	return js_pack("{s:b,s:{s:i,s:i,s:i},s:o,s:[s],s:s,s:o,s:b,s:o,s:i}", "terminal", 0, "user", "uid",
+	    IMAGE_UID, "gid", IMAGE_UID, "umask", 022, "args", strings(c->args == NULL ? box : c->args),
+	    "env", "PATH=/usr/local/bin:/usr/bin:/bin", "cwd", "/", "capabilities", caps, "noNewPrivileges",
+	    1, "rlimits", limits, "oomScoreAdj", OOM_SCORE);
+}
+
+static json_t *namespaces(const struct oci_config *c)
+{
+	static const char *const own[] = { "pid", "mount", "ipc", "uts", "user", "cgroup" };
+	json_t *n = json_array();
+	for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+		js_push(n, js_pack("{s:s}", "type", own[i]));
+	if (c->netns != NULL)
+		js_push(n, js_pack("{s:s,s:s}", "type", "network", "path", c->netns));
+	else
+		js_push(n, js_pack("{s:s}", "type", "network"));
+	return n;
+}
+
+static json_t *resources(const struct oci_config *c)
+{
+	json_int_t bytes = c->limits.memory_mb * MIB, quota = c->limits.cpu_milli * (CPU_PERIOD_US / 1000);
+	json_t *memory = js_pack("{s:I}", "limit", bytes);
+	/* Memory and swap together: no swap beyond the limit. */
+	if (c->swap)
+		js_set(memory, "swap", json_integer(bytes));
+	return js_pack("{s:o,s:{s:I,s:i},s:{s:I},s:[{s:b,s:s}]}", "memory", memory, "cpu", "quota", quota,
+	    "period", CPU_PERIOD_US, "pids", "limit",
+	    (json_int_t)(c->limits.pids + (c->kernel ? GVISOR_PIDS : 0)), "devices", "allow", 0, "access",
+	    "rwm");
+}
+
+static json_t *id_map(const struct oci_config *c)
+{
+	return js_pack(
+	    "[{s:i,s:I,s:i}]", "containerID", 0, "hostID", (json_int_t)c->uid_base, "size", OCI_UID_RANGE);
+}
+
+json_t *oci_config(const struct oci_config *c)
+{
+	json_t *linux_part = js_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o}", "cgroupsPath", c->cgroup, "namespaces",
+	    namespaces(c), "uidMappings", id_map(c), "gidMappings", id_map(c), "resources", resources(c),
+	    "maskedPaths", strings(masked), "readonlyPaths", strings(read_only));
+	/* gVisor's kernel answers the sandbox's system calls itself and filters its own towards the host. */
+	if (!c->kernel)
+		js_set(linux_part, "seccomp", seccomp_profile());
+	return js_pack("{s:s,s:s,s:{s:s,s:b},s:o,s:o,s:o}", "ociVersion", "1.0.2", "hostname", "sandbox",
+	    "root", "path", c->root, "readonly", 1, "process", process(c), "mounts", mounts(c), "linux",
+	    linux_part);
+}

@@ -1,0 +1,26 @@
+/*
+ * oci_config.h - the config.json of a sandbox (OCI runtime specification 1.0): pure, from its inputs to JSON.
+ */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "sandbox/driver/driver.h"
+
+enum { OCI_UID_RANGE = 65536 }; /* ids of one sandbox's user namespace */
+
+struct oci_config {
+	const char *root;        /* the read-only root */
+	const char *const *etc;  /* directories bound read-only at their own place, ended by NULL */
+	const char *socket_dir;  /* becomes /run/gatehouse */
+	const char *cgroup;      /* explicit, never derived from an id */
+	const char *netns;       /* path of the namespace; NULL: the runtime makes an empty one of its own */
+	uid_t uid_base;          /* host id of the sandbox's id 0 */
+	bool kernel;             /* gVisor: it needs processes of its own besides the sandbox's */
+	bool swap;               /* memory+swap can be limited here */
+	const char *const *args; /* the first process; NULL: the box */
+	struct driver_limits limits;
+};
+json_t *oci_config(const struct oci_config *c);

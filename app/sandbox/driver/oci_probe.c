@@ -1,0 +1,90 @@
+/* oci_probe.c - a runtime is offered because it was run, not because its binary exists (DRV-1). */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/id.h"
+#include "io/file.h"
+#include "sandbox/boxdir.h"
+#include "sandbox/driver/oci_int.h"
+#include "sandbox/netns.h"
+
+static const struct driver_limits small = { .memory_mb = 256, .cpu_milli = 1000, .pids = 64, .disk_mb = 64 };
+
+/* A real container, with everything a sandbox is given, that runs /usr/bin/true. */
+static int run_true(struct oci *o, const struct oci_runtime *rt, const char *id, struct err *e)
+{
+	static const char *const args[] = { "/usr/bin/true", NULL };
+	char bundle[OCI_PATH], log[OCI_PATH], sock[BOXDIR_PATH_MAX];
+	if (oci_path(bundle, e, "%s/b/%s", o->dir, id) != 0 || oci_path(log, e, "%s/log", bundle) != 0 ||
+	    file_mkdirs(bundle, 0700, e) != 0 || boxdir_make(o->sockets, id, o->uid_base, sock, e) != 0)
+		return -1;
+	auto_fd int ns = rt->kernel ? -1 : netns_make(e);
+	auto_fd int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	if (e->code != ERR_NONE ||
+	    oci_write_config(o, rt, bundle, id, sock, o->uid_base, ns, &small, args, e) != 0)
+		return -1;
+	struct oci_run r = { .rt = rt, .id = id, .bundle = bundle, .in_fd = -1, .log_fd = fd };
+	return oci_run(&r, e);
+}
+
+static void probe(struct oci *o, struct oci_runtime *rt)
+{
+	char id[ID_MAX];
+	struct err e = { 0 }, later = { 0 };
+	auto_buf struct buf words = BUF(OCI_WORDS_MAX);
+	id_make("sbx", id);
+	if (run_true(o, rt, id, &e) != 0) {
+		oci_words(o, id, &words);
+		/* The last line is the one that says why. */
+		const char *last = strrchr(buf_c(&words), '\n');
+		(void)snprintf(rt->why_not, sizeof rt->why_not, "%s: %.150s", rt->binary,
+		    strcmp(buf_c(&words), "no output") == 0 ? e.msg
+			: last == NULL                      ? buf_c(&words)
+							    : last + 1);
+	}
+	/* What is left of a failed try is the reaper's, like everything with a bundle and no row. */
+	(void)oci_destroy(&o->d, id, clock_ms() + 10000, &later);
+}
+
+/* "" is the preferred binary, which must work then, or the first that does and has no kernel of its own. */
+static const struct oci_runtime *pick_default(const struct oci *o, const char *prefer)
+{
+	for (int i = 0; i < OCI_RUNTIMES; i++) {
+		const struct oci_runtime *rt = &o->rt[i];
+		bool meant = prefer[0] != '\0' ? strcmp(rt->binary, prefer) == 0 : !rt->kernel;
+		if (meant && rt->why_not[0] == '\0')
+			return rt;
+	}
+	return NULL;
+}
+
+static bool already(const struct oci *o, const char *name, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (strcmp(o->offered[i], name) == 0)
+			return true;
+	return false;
+}
+
+void oci_probe(struct oci *o, const char *prefer)
+{
+	auto_buf struct buf why = BUF(sizeof o->refusal - 1);
+	int n = 0;
+	for (int i = 0; i < OCI_RUNTIMES; i++) {
+		probe(o, &o->rt[i]);
+		if (o->rt[i].why_not[0] != '\0')
+			(void)buf_fmt(&why, "%s%s", why.n == 0 ? "" : "; ", o->rt[i].why_not);
+	}
+	o->dflt = pick_default(o, prefer);
+	if (o->dflt != NULL)
+		o->offered[n++] = "";
+	for (int i = 0; i < OCI_RUNTIMES; i++)
+		if (o->rt[i].why_not[0] == '\0' && !already(o, o->rt[i].boundary, n))
+			o->offered[n++] = o->rt[i].boundary;
+	o->offered[n] = NULL;
+	(void)snprintf(o->refusal, sizeof o->refusal, "%s", buf_c(&why));
+}
