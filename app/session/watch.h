@@ -1,6 +1,8 @@
 /*
  * watch.h - live watching (STR-1…6, SES-2): one LISTEN connection per process fans out to every watcher; an event is read
- * from PostgreSQL once per process and shared. A slow reader only delays itself.
+ * from PostgreSQL once per process and shared. A watcher is a thread that sleeps until there is something for it: it holds no
+ * connection and no copy of an event. A slow reader only delays itself; one that is far behind does not keep in memory what
+ * others have read long ago.
  */
 #pragma once
 
@@ -9,13 +11,19 @@
 
 struct watch_hub;
 struct watch_hub *watch_start(const char *conninfo, struct pg_pool *db);
+/* Every stream ends itself at once with a hint where to resume (RUN-6): the server core's on_drain. */
+void watch_drain(struct watch_hub *h);
+/* When no stream runs any more. */
 void watch_stop(struct watch_hub *h);
 /*
  * Answer the request with the session's events after `after` as NDJSON, live, until the terminal line, the client's
  * departure, or draining (then a {"type":"reconnect","after":N} hint). Pings every LIMIT_PING_S. The caller has checked that
- * the session is the caller's org's. Returns REPLIED, or NULL with e when nothing was sent yet.
+ * the session is the org's, and holds no connection of the pool. Returns REPLIED.
  */
-json_t *watch_session(struct watch_hub *h, struct ctx *c, const char *session, long long after, struct err *e);
-/* The same for every session of a tree (root) or of the whole org (root NULL): lines carry "session". */
-json_t *watch_tree(struct watch_hub *h, struct ctx *c, const char *root_or_null, struct err *e);
-/* Other gh_* channels of the same connection: the hub's owner may ask to be told (runner: gh_job, gh_stop). */
+json_t *watch_session(struct watch_hub *h, struct ctx *c, const char *org, const char *session, long long after);
+/*
+ * The same for many sessions: lines carry "session". A tree (root) is told from its beginning until every session of it is
+ * closed; the whole org (root NULL) from now on, for ever: new sessions from their first event. There is no common order over
+ * sessions and no `after`: who comes back resumes each session it knows, or begins again. NULL with e when nothing was sent.
+ */
+json_t *watch_tree(struct watch_hub *h, struct ctx *c, const char *org, const char *root_or_null, struct err *e);

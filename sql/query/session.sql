@@ -70,3 +70,13 @@ FROM sessions s LEFT JOIN LATERAL (
     CASE WHEN ends IS NULL THEN kind WHEN ends = 'done' THEN 'result' ELSE 'error' END AS type, payload
   FROM events WHERE session = $1 AND seq > $3::bigint ORDER BY seq LIMIT $4::int) e ON true
 WHERE s.id = $1 AND s.org = $2 ORDER BY e.seq
+
+-- name: session_open_now
+-- $1 org: its open sessions, and the newest id of all as of the same snapshot
+SELECT s.id, s.last_seq, n.newest
+FROM (SELECT COALESCE(max(id), '') AS newest FROM sessions WHERE org = $1) n
+LEFT JOIN sessions s ON s.org = $1 AND s.state = 'open'
+
+-- name: session_newer
+-- $1 org, $2 id, $3 root or NULL: what was opened after id
+SELECT id FROM sessions WHERE org = $1 AND id > $2 AND ($3::text IS NULL OR root = $3) ORDER BY id

@@ -1,0 +1,290 @@
+/*
+ * sessions.c - /v1/agents/sessions: what runs say, kept and live (SES-1, 2, 3; STR-1…6).
+ * A session of another org is not found, whatever is asked of it (ID-4).
+ */
+#include "auth/principal.h"
+#include "base/js.h"
+#include "base/str.h"
+#include "handlers.h"
+#include "op/op.h"
+#include "session/event.h"
+#include "session/watch.h"
+
+enum { TAKE_MS = 2000 };
+
+#define SES "ses_01jdq3v8m5c7x2k9f4t6w0b1ra"
+
+static const char *const states[] = { "open", "done", "error", "stopped", NULL };
+static const char *const types[] = { "status", "step", "tool-call", "log", "message", "result", "error",
+	"ping", "reconnect", NULL };
+
+static const struct param session_out[] = {
+	{ .name = "id",
+	    .type = T_STR,
+	    .required = true,
+	    .doc = "Its id; sortable by creation.",
+	    .example = "\"" SES "\"" },
+	{ .name = "kind",
+	    .type = T_STR,
+	    .required = true,
+	    .doc = "What narrates into it.",
+	    .example = "\"coding\"" },
+	{ .name = "title",
+	    .type = T_STR,
+	    .required = true,
+	    .max = 4096,
+	    .doc = "One line for people; may be empty.",
+	    .example = "\"Greet in French\"" },
+	{ .name = "state",
+	    .type = T_ENUM,
+	    .required = true,
+	    .values = states,
+	    .doc = "`open` until its last event; then how it ended.",
+	    .example = "\"open\"" },
+	{ .name = "parent",
+	    .type = T_STR,
+	    .required = true,
+	    .nullable = true,
+	    .doc = "The session of the run that started this one, null for none.",
+	    .example = "null" },
+	{ .name = "root",
+	    .type = T_STR,
+	    .required = true,
+	    .doc = "The first session of its tree; its own id when nothing started it.",
+	    .example = "\"" SES "\"" },
+	{ .name = "lastSeq",
+	    .type = T_INT,
+	    .required = true,
+	    .doc = "The number of its last event, 0 before the first.",
+	    .example = "12" },
+	{ .name = "createdBy",
+	    .type = T_STR,
+	    .required = true,
+	    .doc = "The user who started it.",
+	    .example = "\"ann\"" },
+	{ .name = "createdAt",
+	    .type = T_TIME,
+	    .required = true,
+	    .doc = "When it was opened.",
+	    .example = "\"2026-11-29T12:00:00.000Z\"" },
+	{ .name = "closedAt",
+	    .type = T_TIME,
+	    .required = true,
+	    .nullable = true,
+	    .doc = "When it was closed, null while it is open.",
+	    .example = "null" },
+	{ 0 },
+};
+
+static const struct param event_out[] = {
+	{ .name = "session",
+	    .type = T_STR,
+	    .doc = "Which session, on a stream of many.",
+	    .example = "\"" SES "\"" },
+	{ .name = "seq",
+	    .type = T_INT,
+	    .doc = "Counts from 1 without gaps within a session. Resume with the last one you have. Pings "
+		   "have none.",
+	    .example = "1" },
+	{ .name = "time",
+	    .type = T_TIME,
+	    .doc = "When it was written.",
+	    .example = "\"2026-11-29T12:00:00.000Z\"" },
+	{ .name = "type",
+	    .type = T_ENUM,
+	    .required = true,
+	    .values = types,
+	    .doc =
+		"`result` or `error` is the last event of a session; a stream that ends without it is "
+		"incomplete. "
+		"`ping` says that all is well, `reconnect` that this server is about to stop. The other "
+		"members of a "
+		"line depend on the type: a `step` has `step`, `message`, `status`; a `log` has `message`.",
+	    .example = "\"step\"" },
+	{ .name = "after", .type = T_INT, .doc = "Of `reconnect`: resume with this.", .example = "12" },
+	{ .name = "step",
+	    .type = T_STR,
+	    .doc = "Of `step`: the phase of the work.",
+	    .example = "\"leased\"" },
+	{ .name = "message",
+	    .type = T_STR,
+	    .max = 61440,
+	    .doc = "A sentence, or output of a command.",
+	    .example = "\"A sandbox is ready.\"" },
+	{ .name = "status", .type = T_STR, .doc = "Of `step`: running, ok or failed.", .example = "\"ok\"" },
+	{ 0 },
+};
+
+static const struct param list_in[] = {
+	LIST_PARAMS,
+	{ .name = "root",
+	    .type = T_STR,
+	    .min = 1,
+	    .max = 64,
+	    .doc = "Only the tree that this session is the root of.",
+	    .example = "\"" SES "\"" },
+	{ .name = "state",
+	    .type = T_ENUM,
+	    .values = states,
+	    .doc = "Only sessions in this state.",
+	    .example = "\"open\"" },
+	{ 0 },
+};
+static const struct param list_out[] = { LIST_OUT(session_out, "Sessions, newest first."), { 0 } };
+static const struct param get_in[] = {
+	{ .name = "id",
+	    .type = T_STR,
+	    .required = true,
+	    .min = 1,
+	    .max = 64,
+	    .doc = "The session.",
+	    .example = "\"" SES "\"" },
+	{ 0 },
+};
+static const struct param watch_in[] = {
+	{ .name = "id",
+	    .type = T_STR,
+	    .required = true,
+	    .min = 1,
+	    .max = 64,
+	    .doc = "The session.",
+	    .example = "\"" SES "\"" },
+	{ .name = "after",
+	    .type = T_INT,
+	    .max = 1LL << 53,
+	    .doc = "The `seq` of the last event you have: the stream goes on behind it, from any server. The "
+		   "header "
+		   "Last-Event-ID does the same. Without either it begins with the first event.",
+	    .example = "0" },
+	{ 0 },
+};
+static const struct param tree_in[] = {
+	{ .name = "root",
+	    .type = T_STR,
+	    .min = 1,
+	    .max = 64,
+	    .doc = "The tree of this session, from its first event until all of it is closed. Without it: "
+		   "everything your "
+		   "organisation does, from now on.",
+	    .example = "\"" SES "\"" },
+	{ 0 },
+};
+
+/* The session of the caller's org, looked up with a connection that is given back at once: a stream holds none. */
+static int find(struct ctx *c, const char *id, struct session_row *row, struct err *e)
+{
+	auto_pg struct pg *db = pg_take(c->db, TAKE_MS, e);
+	return db == NULL ? -1 : session_get(db, c->mem, principal_org(c->who), id, row, e);
+}
+
+static json_t *list_sessions(struct ctx *c, json_t *in, struct err *e)
+{
+	const char *before = list_cursor(c, in, e);
+	if (before == NULL)
+		return NULL;
+	int limit = list_limit(in);
+	auto_pg struct pg *db = pg_take(c->db, TAKE_MS, e);
+	if (db == NULL)
+		return NULL;
+	json_t *rows = session_list(
+	    db, principal_org(c->who), before, limit + 1, js_str(in, "root"), js_str(in, "state"), e);
+	return rows == NULL ? NULL : list_reply(rows, limit, "id");
+}
+
+static json_t *get_session(struct ctx *c, json_t *in, struct err *e)
+{
+	struct session_row row;
+	return find(c, js_str(in, "id"), &row, e) != 0 ? NULL : session_json(&row);
+}
+
+/* STR-3: `after` of the query, else the header. */
+static int resume_point(struct ctx *c, const json_t *in, long long last_seq, long long *after, struct err *e)
+{
+	const char *header = reply_param(c, "HTTP_LAST_EVENT_ID");
+	*after = 0;
+	if (js_get(in, "after") != NULL)
+		*after = js_int(in, "after", 0);
+	else if (header != NULL && *header != 0 && !str_int(header, 0, 1LL << 53, after))
+		return err_field(
+		    e, ERR_BAD_REQUEST, "Last-Event-ID", "`Last-Event-ID` must be the `seq` of an event.");
+	if (*after > last_seq)
+		return err_field(e, ERR_BAD_REQUEST, "after",
+		    "`after` is %lld, but the last event of this session is %lld.", *after, last_seq);
+	return 0;
+}
+
+static json_t *watch_one(struct ctx *c, json_t *in, struct err *e)
+{
+	const struct api *api = c->app;
+	struct session_row row;
+	long long after;
+	if (find(c, js_str(in, "id"), &row, e) != 0 || resume_point(c, in, row.last_seq, &after, e) != 0)
+		return NULL;
+	return watch_session(api->hub, c, row.org, row.id, after);
+}
+
+static json_t *watch_sessions(struct ctx *c, json_t *in, struct err *e)
+{
+	const struct api *api = c->app;
+	const char *root = js_str(in, "root");
+	struct session_row row;
+	if (root != NULL && find(c, root, &row, e) != 0)
+		return NULL;
+	return watch_tree(api->hub, c, principal_org(c->who), root, e);
+}
+
+const struct op sessions_ops[] = {
+	{
+	    .id = "list_sessions",
+	    .routes = { { "GET", "/v1/agents/sessions" } },
+	    .summary = "List sessions",
+	    .doc = "The sessions of your organisation, newest first: one for every run of any kind.",
+	    .scope = "sessions",
+	    .in = list_in,
+	    .out = list_out,
+	    .status = 200,
+	    .flags = OP_TOOL,
+	    .run = list_sessions,
+	},
+	{
+	    .id = "get_session",
+	    .routes = { { "GET", "/v1/agents/sessions/{id}" } },
+	    .summary = "Get a session",
+	    .doc = "What a session is and how far it has come. Its events are read with watch_session.",
+	    .scope = "sessions",
+	    .in = get_in,
+	    .out = session_out,
+	    .status = 200,
+	    .flags = OP_TOOL,
+	    .run = get_session,
+	},
+	{
+	    .id = "watch_session",
+	    .routes = { { "GET", "/v1/agents/sessions/{id}/stream" } },
+	    .summary = "Watch a session",
+	    .doc = "The events of a session as they happen, one JSON object a line, until the session is "
+		   "closed. Leaving does "
+		   "not disturb the run; come back with `after`.",
+	    .scope = "sessions",
+	    .in = watch_in,
+	    .out = event_out,
+	    .status = 200,
+	    .flags = OP_STREAM,
+	    .run = watch_one,
+	},
+	{
+	    .id = "watch_sessions",
+	    .routes = { { "GET", "/v1/agents/sessions/stream" } },
+	    .summary = "Watch many sessions",
+	    .doc = "The events of a tree of sessions, or of all sessions of your organisation, in one "
+		   "stream. Each line names its "
+		   "`session`, and `seq` counts within it.",
+	    .scope = "sessions",
+	    .in = tree_in,
+	    .out = event_out,
+	    .status = 200,
+	    .flags = OP_STREAM,
+	    .run = watch_sessions,
+	},
+	{ 0 },
+};
