@@ -1,0 +1,231 @@
+/*
+ * keys.c - the keys of the caller's org (ID-6). Only its admins see and change them.
+ * Invariants: a key's secret is in the answer to create_key and nowhere else; nobody hands out more scopes than the own key
+ * holds.
+ */
+#include <string.h>
+#include <time.h>
+
+#include "auth/cred.h"
+#include "base/clock.h"
+#include "base/js.h"
+#include "op/op.h"
+
+enum { TAKE_MS = 2000, NAME_MAX_BYTES = 80, SCOPES_MAX = 8 };
+
+static const char *const scopes[] = { "*", "sandboxes", "coding", "git", "sessions", "keys", NULL };
+
+static const struct param scope_item = {
+	.type = T_ENUM,
+	.values = scopes,
+	.doc = "An op group; \"*\" is all of them.",
+	.example = "\"coding\"",
+};
+
+#define KEY_FIELDS                                                                                           \
+	{ .name = "id",                                                                                      \
+		.type = T_STR,                                                                               \
+		.required = true,                                                                            \
+		.doc = "Names the key; no secret.",                                                          \
+		.example = "\"key_01jdvk2m8q4e6r8t0v2x4z6a8c\"" },                                           \
+	    { .name = "name",                                                                                \
+		    .type = T_STR,                                                                           \
+		    .required = true,                                                                        \
+		    .doc = "What the key is for.",                                                           \
+		    .example = "\"ci\"" },                                                                   \
+	    { .name = "user",                                                                                \
+		    .type = T_STR,                                                                           \
+		    .required = true,                                                                        \
+		    .doc = "Who acts with it, in sessions and rights.",                                      \
+		    .example = "\"ada\"" },                                                                  \
+	    { .name = "admin",                                                                               \
+		    .type = T_BOOL,                                                                          \
+		    .required = true,                                                                        \
+		    .doc = "May it administer the org.",                                                     \
+		    .example = "false" },                                                                    \
+	    { .name = "scopes",                                                                              \
+		    .type = T_ARR,                                                                           \
+		    .required = true,                                                                        \
+		    .fields = &scope_item,                                                                   \
+		    .doc = "The op groups it reaches.",                                                      \
+		    .example = "[\"coding\"]" },                                                             \
+	{                                                                                                    \
+		.name = "expiresAt", .type = T_TIME, .required = true, .nullable = true,                     \
+		.doc = "When it stops working; null is never.", .example = "\"2036-01-31T12:00:00.000Z\""    \
+	}
+
+static const struct param create_in[] = {
+	{ .name = "name",
+	    .type = T_STR,
+	    .required = true,
+	    .min = 1,
+	    .max = NAME_MAX_BYTES,
+	    .doc = "What the key is for.",
+	    .example = "\"ci\"" },
+	{ .name = "user",
+	    .type = T_STR,
+	    .min = 1,
+	    .max = NAME_MAX_BYTES,
+	    .doc = "Who acts with it; the name when not given. Keys of one user may stop each other's runs.",
+	    .example = "\"ada\"" },
+	{ .name = "scopes",
+	    .type = T_ARR,
+	    .min = 1,
+	    .max = SCOPES_MAX,
+	    .fields = &scope_item,
+	    .doc = "The op groups it reaches; all when not given.",
+	    .example = "[\"coding\"]" },
+	{ .name = "expiresAt",
+	    .type = T_TIME,
+	    .doc = "When it stops working; never when not given.",
+	    .example = "\"2036-01-31T12:00:00.000Z\"" },
+	{ .name = "admin",
+	    .type = T_BOOL,
+	    .doc = "May it administer the org; false when not given.",
+	    .example = "false" },
+	{ 0 },
+};
+static const struct param create_out[] = {
+	KEY_FIELDS,
+	{ .name = "key",
+	    .type = T_STR,
+	    .required = true,
+	    .doc = "The secret key. It is shown this once.",
+	    .example = "\"gk_01jdvk2m8q4e6r8t0v2x4z6a8c_0123456789012345678901234567890123456789012\"" },
+	{ 0 },
+};
+static const struct param list_in[] = { LIST_PARAMS, { 0 } };
+static const struct param list_row[] = {
+	KEY_FIELDS,
+	{ .name = "createdAt",
+	    .type = T_TIME,
+	    .required = true,
+	    .doc = "When it was made.",
+	    .example = "\"2026-01-31T12:00:00.000Z\"" },
+	{ 0 },
+};
+static const struct param list_out[] = { LIST_OUT(list_row, "Keys that are not revoked, newest first."),
+	{ 0 } };
+static const struct param revoke_in[] = {
+	{ .name = "id",
+	    .type = T_STR,
+	    .required = true,
+	    .min = 1,
+	    .max = 64,
+	    .doc = "The key's id.",
+	    .example = "\"key_01jdvk2m8q4e6r8t0v2x4z6a8c\"" },
+	{ 0 },
+};
+static const struct param revoke_out[] = { { 0 } };
+
+/* A moment that exists and lies ahead, in our own spelling; NULL with e set otherwise. */
+static const char *future(struct ctx *c, const char *text, struct err *e)
+{
+	struct tm tm = { 0 }, again;
+	const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
+	time_t t = rest == NULL ? -1 : timegm(&tm);
+	char same[24] = "";
+	if (t >= 0 && gmtime_r(&t, &again) != NULL)
+		(void)strftime(same, sizeof same, "%Y-%m-%dT%H:%M:%S", &again);
+	/* 30 February comes back as 2 March. */
+	if (strncmp(same, text, 19) != 0)
+		(void)err_field(e, ERR_BAD_REQUEST, "expiresAt", "`expiresAt` must be a day that exists.");
+	else if (t <= clock_wall_ms() / 1000)
+		(void)err_field(e, ERR_BAD_REQUEST, "expiresAt", "`expiresAt` must lie in the future.");
+	return e->code == ERR_NONE ? mem_str(c->mem, text) : NULL;
+}
+
+/* The wanted scopes as one text, each held by the caller's own key. */
+static const char *scopes_text(struct ctx *c, const json_t *list, struct err *e)
+{
+	if (list == NULL)
+		list = mem_json(c->mem, js_pack("[s]", "*"));
+	const char *text = "";
+	size_t i;
+	json_t *v;
+	json_array_foreach(list, i, v) {
+		const char *s = json_string_value(v);
+		if (!principal_scope(c->who, s)) {
+			(void)err_field(
+			    e, ERR_FORBIDDEN, "scopes", "Your own key does not hold the scope \"%s\".", s);
+			return NULL;
+		}
+		text = mem_fmt(c->mem, "%s%s%s", text, i == 0 ? "" : " ", s);
+	}
+	return text;
+}
+
+static json_t *create_key(struct ctx *c, json_t *in, struct err *e)
+{
+	const char *name = js_str(in, "name"), *expires = js_str(in, "expiresAt");
+	struct cred_new want = { .kind = CRED_KEY,
+		.org = c->who->org,
+		.name = name,
+		.user = js_str_or(in, "user", name),
+		.org_admin = js_bool(in, "admin", false),
+		.scopes = scopes_text(c, js_get(in, "scopes"), e) };
+	if (want.scopes == NULL || (expires != NULL && (want.expires_at = future(c, expires, e)) == NULL))
+		return NULL;
+	auto_pg struct pg *db = pg_take(c->db, TAKE_MS, e);
+	struct cred got;
+	if (db == NULL || cred_create(db, &want, &got, e) != 0)
+		return NULL;
+	auto_secret struct secret *text = got.text;
+	reply_header(c, "Cache-Control", "no-store");
+	return js_pack("{s:s, s:s, s:s, s:b, s:o, s:s?, s:s}", "id", got.id, "name", name, "user", want.user,
+	    "admin", want.org_admin, "scopes", cred_scopes(want.scopes), "expiresAt",
+	    got.expires_at[0] == 0 ? NULL : got.expires_at, "key", secret_use(text));
+}
+
+static json_t *list_keys(struct ctx *c, json_t *in, struct err *e)
+{
+	const char *before = list_cursor(c, in, e);
+	auto_pg struct pg *db = before == NULL ? NULL : pg_take(c->db, TAKE_MS, e);
+	if (db == NULL)
+		return NULL;
+	int limit = list_limit(in);
+	json_t *rows = cred_list(db, c->who->org, CRED_KEY, before, limit + 1, e);
+	return rows == NULL ? NULL : list_reply(rows, limit, "id");
+}
+
+static json_t *revoke_key(struct ctx *c, json_t *in, struct err *e)
+{
+	auto_pg struct pg *db = pg_take(c->db, TAKE_MS, e);
+	if (db == NULL || cred_revoke(db, c->who->org, CRED_KEY, js_str(in, "id"), e) != 0)
+		return NULL;
+	return js_pack("{}");
+}
+
+const struct op keys_ops[] = {
+	{ .id = "create_key",
+	    .routes = { { "POST", "/v1/keys" } },
+	    .summary = "Create a key",
+	    .doc = "A secret key of your org, shown once. It works at once on every host.",
+	    .scope = "keys",
+	    .in = create_in,
+	    .out = create_out,
+	    .status = 201,
+	    .flags = OP_ADMIN,
+	    .run = create_key },
+	{ .id = "list_keys",
+	    .routes = { { "GET", "/v1/keys" } },
+	    .summary = "List keys",
+	    .doc = "The keys of your org that are not revoked, never their secrets.",
+	    .scope = "keys",
+	    .in = list_in,
+	    .out = list_out,
+	    .status = 200,
+	    .flags = OP_ADMIN,
+	    .run = list_keys },
+	{ .id = "revoke_key",
+	    .routes = { { "DELETE", "/v1/keys/{id}" } },
+	    .summary = "Revoke a key",
+	    .doc = "From now on no host accepts it; what it started goes on.",
+	    .scope = "keys",
+	    .in = revoke_in,
+	    .out = revoke_out,
+	    .status = 200,
+	    .flags = OP_ADMIN,
+	    .run = revoke_key },
+	{ 0 },
+};
