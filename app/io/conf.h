@@ -1,7 +1,10 @@
 /*
- * conf.h - configuration: one table of keys (name, default, bounds, doc), one file of KEY=value lines (systemd
- * EnvironmentFile syntax), environment over file (RUN-1). A wrong value stops the process at start with the key, the value
- * and what is allowed; on SIGHUP a file that does not parse keeps the old values and says so.
+ * conf.h - configuration: one table of keys (conf_keys.c: default, bounds, doc), one file of KEY=value lines in the syntax of
+ * systemd's EnvironmentFile, environment over file (RUN-1). An empty value means the default. A wrong value or an unknown
+ * key stops the process at start with the key, the value and what is allowed.
+ *
+ * A snapshot is read from many threads. conf_reload (SIGHUP) puts new values of the keys marked `reload` into it; strings
+ * handed out before stay valid until conf_free. On any error it keeps all old values.
  */
 #pragma once
 
@@ -10,7 +13,13 @@
 
 #include "base/err.h"
 
-enum conf_type { CONF_STR, CONF_INT, CONF_BOOL, CONF_ENUM, CONF_PATH };
+enum conf_type {
+	CONF_STR,  /* up to max bytes (0: 1024) */
+	CONF_INT,  /* min..max */
+	CONF_BOOL, /* yes, no (also true, false, on, off, 1, 0) */
+	CONF_ENUM, /* one of values */
+	CONF_PATH, /* absolute; up to max bytes (0: 4095) */
+};
 
 struct conf_key {
 	const char *name, *def;
@@ -18,19 +27,29 @@ struct conf_key {
 	long long min, max;
 	const char *const *values;
 	bool reload; /* may change on SIGHUP */
-	bool secret; /* never shown */
+	bool secret; /* its value is never shown */
+	/* A further rule: NULL when the value is fine, otherwise what is allowed ("a URL such as https://host"). */
+	const char *(*wrong)(const char *value);
+	const char *section; /* heading before this row in the example */
 	const char *doc;
 };
-extern const struct conf_key conf_keys[]; /* ended by a row without name; the annotated example is generated from it */
+extern const struct conf_key
+    conf_keys[]; /* ended by a row without name; the annotated example is generated from it */
 
-struct conf; /* an immutable snapshot */
+struct conf;
 
-/* Read the file ($GATEHOUSE_CONFIG, else /etc/gatehouse/gatehouse.conf if it exists) and the environment. NULL with e set. */
-struct conf *conf_load(const char *path_or_null, struct err *e);
+/* Read the file (path, else $GATEHOUSE_CONFIG, else /etc/gatehouse/gatehouse.conf if it exists) and the environment. NULL
+ * with e set (ERR_BAD_REQUEST; the message is for the operator and may name the file). */
+struct conf *conf_load(const char *path_or_null, struct err *e) __attribute__((warn_unused_result));
 void conf_free(struct conf *c);
-/* Values by key; an unknown key is our own bug and asserts. Strings live as long as the snapshot. */
-const char *conf_str(const struct conf *c, const char *key);
+/* The same file and the environment again. A changed key that is not `reload` keeps its value and is logged as needing a
+ * restart. -1 with e: nothing has changed. One caller at a time. */
+int conf_reload(struct conf *c, struct err *e);
+/* Values by key; an unknown key is our own bug and asserts. */
+const char *conf_str(const struct conf *c, const char *key) __attribute__((returns_nonnull));
 long long conf_int(const struct conf *c, const char *key);
 bool conf_bool(const struct conf *c, const char *key);
-/* The annotated example file, for systemd/gatehouse.conf (a test compares). */
+/* LOG_LEVEL and LOG_FORMAT into log_setup; at start and after a reload. `process` is a literal. */
+void conf_log(const struct conf *c, const char *process);
+/* The annotated example file, systemd/gatehouse.conf (a test compares; `make golden` rewrites). */
 void conf_example(FILE *to);
