@@ -27,10 +27,28 @@ static int put(struct fcgi_call *k, const char *p, size_t n)
 	return k->gone ? -1 : 0;
 }
 
+/* nginx passes the line on as it is, and HTTP/1.1 wants at least a space after the number. */
+static const char *phrase(int status)
+{
+	static const struct {
+		int status;
+		const char *text;
+	} known[] = { { 200, "OK" }, { 201, "Created" }, { 202, "Accepted" }, { 206, "Partial Content" },
+		{ 304, "Not Modified" }, { 400, "Bad Request" }, { 401, "Unauthorized" },
+		{ 403, "Forbidden" }, { 404, "Not Found" }, { 405, "Method Not Allowed" },
+		{ 409, "Conflict" }, { 413, "Content Too Large" }, { 415, "Unsupported Media Type" },
+		{ 429, "Too Many Requests" }, { 500, "Internal Server Error" }, { 502, "Bad Gateway" },
+		{ 503, "Service Unavailable" }, { 504, "Gateway Timeout" } };
+	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+		if (known[i].status == status)
+			return known[i].text;
+	return "Status";
+}
+
 static int on_head(struct reply *r, int status, const char *headers)
 {
-	char line[32];
-	(void)snprintf(line, sizeof line, "Status: %d\r\n", status);
+	char line[64];
+	(void)snprintf(line, sizeof line, "Status: %d %s\r\n", status, phrase(status));
 	struct fcgi_call *k = call_of(r);
 	(void)put(k, line, strlen(line));
 	(void)put(k, headers, strlen(headers));
