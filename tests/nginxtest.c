@@ -72,14 +72,15 @@ struct nginxtest *nginxtest_start(void)
 {
 	struct nginxtest *t = calloc(1, sizeof *t);
 	assert_non_null(t);
-	(void)snprintf(t->dir, sizeof t->dir, "/tmp/ghn.XXXXXX");
-	assert_non_null(mkdtemp(t->dir));
+	char dir[] = "/tmp/ghn.XXXXXX";
+	assert_non_null(mkdtemp(dir));
+	memcpy(t->dir, dir, sizeof dir);
 	static const char *const names[] = { "public.sock", "internal.sock", "app.sock" };
 	for (int i = 0; i < 3; i++)
-		(void)snprintf(t->sockets[i], sizeof t->sockets[i], "%s/%s", t->dir, names[i]);
+		(void)snprintf(t->sockets[i], sizeof t->sockets[i], "%s/%s", dir, names[i]);
 	char path[96], error_log[96];
 	write_conf(t, path, sizeof path);
-	(void)snprintf(error_log, sizeof error_log, "%s/error.log", t->dir);
+	(void)snprintf(error_log, sizeof error_log, "%s/error.log", dir);
 	pid_t self = getpid();
 	t->pid = fork();
 	assert_true(t->pid >= 0);

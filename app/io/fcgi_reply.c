@@ -1,3 +1,4 @@
+#include <assert.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,8 +49,12 @@ static const char *phrase(int status)
 static int on_head(struct reply *r, int status, const char *headers)
 {
 	char line[64];
-	(void)snprintf(line, sizeof line, "Status: %d %s\r\n", status, phrase(status));
 	struct fcgi_call *k = call_of(r);
+	int n = snprintf(line, sizeof line, "Status: %d %s", status, phrase(status));
+	/* nginx keeps a flushed head back (postpone_output) when padding follows it in its FastCGI record; spaces at the end of the
+	 * status, which it strips, bring the head to a multiple of 8, and a stream's reader sees it at once. */
+	int pad = (int)(8 - ((size_t)n + 2 + strlen(headers) + 2) % 8) % 8;
+	(void)snprintf(line + n, sizeof line - (size_t)n, "%*s\r\n", pad, "");
 	(void)put(k, line, strlen(line));
 	(void)put(k, headers, strlen(headers));
 	return put(k, "\r\n", 2);
@@ -69,10 +74,23 @@ static int on_flush(struct reply *r)
 	return k->gone ? -1 : 0;
 }
 
+/* What has arrived, at least a byte: FCGX_GetStr alone waits until all n are there. */
+static int get_some(FCGX_Stream *in, char *p, size_t n)
+{
+	assert(n > 0);
+	int first = FCGX_GetChar(in);
+	if (first < 0)
+		return 0;
+	p[0] = (char)first;
+	size_t more = (size_t)(in->stop - in->rdNext);
+	more = more < n - 1 ? more : n - 1;
+	return 1 + (more == 0 ? 0 : FCGX_GetStr(p + 1, (int)more, in));
+}
+
 static ssize_t on_read(struct reply *r, void *p, size_t n)
 {
 	struct fcgi_call *k = call_of(r);
-	int got = FCGX_GetStr(p, n > 1 << 20 ? 1 << 20 : (int)n, k->req.in);
+	int got = get_some(k->req.in, p, n);
 	if (got > 0)
 		k->body_read += (size_t)got;
 	if (k->body_read > k->body_max)
@@ -82,7 +100,7 @@ static ssize_t on_read(struct reply *r, void *p, size_t n)
 	    (FCGX_GetError(k->req.in) != 0 ||
 		(k->body_announced >= 0 && (size_t)k->body_announced != k->body_read)))
 		k->cut = true;
-	return k->too_large || k->cut ? -1 : got < 0 ? 0 : got;
+	return k->too_large || k->cut ? -1 : got;
 }
 
 static bool on_gone(struct reply *r)
