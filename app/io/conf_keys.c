@@ -114,7 +114,7 @@ const struct conf_key conf_keys[] = {
 	    .max = SOCKET_PATH_MAX,
 	    .doc = "FastCGI socket of gatehouse-sandboxd, behind nginx's internal server only." },
 	{ .name = "INTERNAL_SOCKET",
-	    .def = "/run/gatehouse/internal.sock",
+	    .def = "/run/gatehouse/internal/door.sock",
 	    .type = CONF_PATH,
 	    .max = SOCKET_PATH_MAX,
 	    .doc = "nginx's internal server on this host: the runner asks the API there whether a branch has "
@@ -123,9 +123,9 @@ const struct conf_key conf_keys[] = {
 	    .def = "",
 	    .type = CONF_STR,
 	    .wrong = group_name,
-	    .doc = "Group that may connect to the two FastCGI sockets (they are made 0660), usually "
-		   "www-data. Empty: the group of "
-		   "the process." },
+	    .doc = "Group that may connect to the two FastCGI sockets (they are made 0660); nginx has to be "
+		   "in it. "
+		   "Empty: the group of the process." },
 	{ .name = "PUBLIC_URL",
 	    .def = "https://localhost",
 	    .type = CONF_STR,
@@ -204,7 +204,7 @@ const struct conf_key conf_keys[] = {
 	    .max = 20000,
 	    .doc = "Streams open at the same time; more are answered 503." },
 	{ .name = "FORGE_ROOT",
-	    .def = "/var/lib/gatehouse/git",
+	    .def = "/var/lib/gatehouse/forge",
 	    .type = CONF_PATH,
 	    .doc = "Directory of the repositories, on the one host that serves git." },
 	{ .name = "FORGE_MAX_TRANSFERS",
@@ -264,7 +264,7 @@ const struct conf_key conf_keys[] = {
 	    .wrong = host_name,
 	    .doc = "Name of this host in the node table. Empty: its host name." },
 	{ .name = "NODE_ADDRESS",
-	    .def = "unix:/run/gatehouse/internal.sock",
+	    .def = "unix:/run/gatehouse/internal/door.sock",
 	    .type = CONF_STR,
 	    .wrong = unix_address,
 	    .doc =
