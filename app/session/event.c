@@ -20,6 +20,11 @@ static const char *or_null(const char *s)
 	return s == NULL || *s == 0 ? NULL : s;
 }
 
+static int no_such(struct err *e)
+{
+	return err_set(e, ERR_NOT_FOUND, "There is no such session.");
+}
+
 /* ---- sessions */
 
 int session_open(struct pg *db, const char *org, const char *kind, const char *title, const char *created_by,
@@ -59,11 +64,14 @@ static struct session_row row_of(const struct pg_res *r, int i, const char *org)
 int session_get(
     struct pg *db, struct mem *m, const char *org, const char *id, struct session_row *row, struct err *e)
 {
+	/* What is no id may not even be text that PostgreSQL takes. */
+	if (!id_is("ses", id))
+		return no_such(e);
 	auto_res struct pg_res *r = PG(db, &q_session_get, e, org, id);
 	if (r == NULL)
 		return -1;
 	if (pg_rows(r) == 0)
-		return err_set(e, ERR_NOT_FOUND, "There is no such session.");
+		return no_such(e);
 	*row = row_of(r, 0, org);
 	const char **text[] = { &row->id, &row->org, &row->kind, &row->title, &row->state, &row->parent,
 		&row->root, &row->created_by, &row->created_at, &row->closed_at };
@@ -110,7 +118,7 @@ static int refused(
 	if (r == NULL)
 		return -1;
 	if (pg_rows(r) == 0)
-		return err_set(e, ERR_NOT_FOUND, "There is no such session.");
+		return no_such(e);
 	bool stale = pg_bool(r, 0, 1);
 	(void)err_set(e, ERR_CONFLICT,
 	    stale ? "This worker no longer holds the job of the session."
