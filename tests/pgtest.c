@@ -66,7 +66,7 @@ static pid_t start(const char *log, const char *const *argv)
 	if (getppid() != parent)
 		_exit(124);
 	char *args[16] = { NULL };
-	for (size_t i = 0; argv[i] != NULL && i < 15; i++)
+	for (size_t i = 0; i < 15 && argv[i] != NULL; i++)
 		args[i] = strdup(argv[i]);
 	(void)execv(args[0], args);
 	_exit(127);
@@ -208,7 +208,7 @@ static void make_template(const char *to)
 	tmpdir(dir);
 	path(log, dir, "log");
 	const char *const argv[] = { pg_bin(bin, "initdb"), "-D", path(data, dir, "data"), "-U", "postgres",
-		"--auth=trust", "--no-sync", "--locale=C.UTF-8", "--encoding=UTF8", NULL };
+		"--auth=trust", "--no-sync", "--wal-segsize=1", "--locale=C.UTF-8", "--encoding=UTF8", NULL };
 	run(log, argv);
 	pid_t pid = server_start(dir);
 	apply_schema(dir);

@@ -142,25 +142,32 @@ void pg_put(struct pg *db)
 
 /* ---- commands */
 
-/* Read the answer to what was just sent. A connection that cannot be trusted afterwards is dropped. */
+static bool state_is(const PGresult *r, const char *state)
+{
+	const char *got = PQresultErrorField(r, PG_DIAG_SQLSTATE);
+	return got != NULL && strcmp(got, state) == 0;
+}
+
+/* r when it is no failure; else it is freed, e set, and the connection dropped when it cannot be trusted any more. */
+static PGresult *judged(struct pg *db, PGresult *r, const char *what, struct err *e)
+{
+	if (pg_conn_check(r, what, e) == 0)
+		return r;
+	/* 25006: after a fail-over this server is a standby. */
+	if (PQstatus(db->c) != CONNECTION_OK || state_is(r, "25006"))
+		drop(db);
+	PQclear(r);
+	return NULL;
+}
+
+/* Read the answer to what was just sent. */
 static PGresult *answer(struct pg *db, const char *what, struct pg_until until, struct err *e)
 {
 	PGresult *r = pg_conn_finish(db->c, until);
-	if (r == NULL) {
-		drop(db);
-		(void)pg_conn_lost(e);
-		return NULL;
-	}
-	if (pg_conn_check(r, what, e) == 0)
-		return r;
-	/* 0A000 and 26000: the schema changed under a prepared statement; only a new connection prepares it
-	 * anew. 25006: this server became a standby. */
-	const char *state = PQresultErrorField(r, PG_DIAG_SQLSTATE);
-	bool useless = state != NULL &&
-	    (strcmp(state, "0A000") == 0 || strcmp(state, "26000") == 0 || strcmp(state, "25006") == 0);
-	if (useless || PQstatus(db->c) != CONNECTION_OK)
-		drop(db);
-	PQclear(r);
+	if (r != NULL)
+		return judged(db, r, what, e);
+	drop(db);
+	(void)pg_conn_lost(e);
 	return NULL;
 }
 
@@ -192,16 +199,31 @@ static int prepare(struct pg *db, const struct pg_stmt *q, struct pg_until until
 	return 0;
 }
 
-/* Up to the moment at which the statement may have reached the server. */
-static int send_query(struct pg *db, const struct pg_stmt *q, int n, const char *const *params,
-    struct pg_until until, struct err *e)
+/* One attempt at a statement. *unused says that nothing of it was executed, so that a second attempt is no repetition. */
+static PGresult *attempt(struct pg *db, const struct pg_stmt *q, int n, const char *const *params,
+    struct pg_until until, bool *unused, struct err *e)
 {
-	if (ready(db, e) != 0 || prepare(db, q, until, e) != 0)
-		return -1;
-	if (PQsendQueryPrepared(db->c, q->name, n, params, NULL, NULL, 0) == 1)
-		return 0;
-	drop(db);
-	return pg_conn_lost(e);
+	*unused = false; /* nobody there: trying again at once would only double the wait */
+	if (ready(db, e) != 0)
+		return NULL;
+	*unused = true;
+	if (prepare(db, q, until, e) != 0)
+		return NULL;
+	if (PQsendQueryPrepared(db->c, q->name, n, params, NULL, NULL, 0) == 0) {
+		drop(db);
+		(void)pg_conn_lost(e);
+		return NULL;
+	}
+	PGresult *r = pg_conn_finish(db->c, until);
+	/* The schema changed under the plan; only a new connection prepares it anew. */
+	*unused = r != NULL && (state_is(r, "0A000") || state_is(r, "26000"));
+	if (r == NULL || *unused) {
+		PQclear(r);
+		drop(db);
+		(void)pg_conn_lost(e);
+		return NULL;
+	}
+	return judged(db, r, q->name, e);
 }
 
 struct pg_res *pg_query(
@@ -210,13 +232,14 @@ struct pg_res *pg_query(
 	assert(n == q->n_params);
 	struct pg_until until = until_ms(db->pool->statement_timeout_ms + SLACK_MS);
 	struct err first = { 0 };
-	int rc = send_query(db, q, n, params, until, &first);
-	/* Nothing was executed yet: one more try on a new connection hides a restart of PostgreSQL. */
-	if (rc != 0 && db->c == NULL && !db->in_tx && first.code == ERR_UNAVAILABLE)
-		rc = send_query(db, q, n, params, until, e);
-	else if (rc != 0)
+	bool unused;
+	PGresult *r = attempt(db, q, n, params, until, &unused, &first);
+	/* One more try on a new connection hides a restart or a migration. Not in a transaction: its first half is lost. */
+	bool again = r == NULL && unused && db->c == NULL && !db->in_tx && first.code == ERR_UNAVAILABLE;
+	if (again && clock_left_ms(until.deadline_ms) > 0)
+		r = attempt(db, q, n, params, until, &unused, e);
+	else if (r == NULL)
 		(void)err_set(e, first.code, "%s", first.msg);
-	PGresult *r = rc == 0 ? answer(db, q->name, until, e) : NULL;
 	if (r == NULL)
 		return NULL;
 	struct pg_res *res = xcalloc(1, sizeof *res);
@@ -224,8 +247,7 @@ struct pg_res *pg_query(
 	return res;
 }
 
-/* One text without parameters, by the simple protocol; its last command tag must be `tag` when that is given.
- */
+/* One text without parameters, by the simple protocol. Its last command tag must be `tag`, when that is given. */
 static int command(struct pg *db, const char *sql, const char *tag, int ms, struct err *e)
 {
 	if (ready(db, e) != 0)
@@ -239,8 +261,7 @@ static int command(struct pg *db, const char *sql, const char *tag, int ms, stru
 		return -1;
 	bool as_wanted = tag == NULL || strcmp(PQcmdStatus(r), tag) == 0;
 	PQclear(r);
-	/* COMMIT of a transaction in which a statement failed answers "ROLLBACK" and is no failure for
-	 * PostgreSQL. */
+	/* COMMIT after a failed statement answers "ROLLBACK", which PostgreSQL does not call a failure. */
 	return as_wanted ? 0
 			 : err_set(e, ERR_INTERNAL, "The change was not stored; the log has the details.");
 }

@@ -8,6 +8,10 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509v3.h>
+
 #include "base/clock.h"
 #include "io/http.h"
 
@@ -424,6 +428,96 @@ static void only_http_without_proxies_and_redirects(void **state)
 	}
 }
 
+/* ---- TLS: a server with a certificate for 127.0.0.1 that signs itself */
+
+static X509 *self_signed(EVP_PKEY *key)
+{
+	X509 *x = X509_new();
+	assert_non_null(x);
+	(void)X509_set_version(x, 2);
+	(void)ASN1_INTEGER_set(X509_get_serialNumber(x), 1);
+	(void)X509_gmtime_adj(X509_getm_notBefore(x), -60);
+	(void)X509_gmtime_adj(X509_getm_notAfter(x), 3600);
+	(void)X509_set_pubkey(x, key);
+	(void)X509_NAME_add_entry_by_txt(
+	    X509_get_subject_name(x), "CN", MBSTRING_ASC, (const unsigned char *)"test", -1, -1, 0);
+	(void)X509_set_issuer_name(x, X509_get_subject_name(x));
+	X509_EXTENSION *san = X509V3_EXT_conf_nid(NULL, NULL, NID_subject_alt_name, "IP:127.0.0.1");
+	assert_non_null(san);
+	(void)X509_add_ext(x, san, -1);
+	X509_EXTENSION_free(san);
+	assert_true(X509_sign(x, key, EVP_sha256()) > 0);
+	return x;
+}
+
+struct tls_server {
+	int fd;
+	SSL_CTX *ctx;
+};
+
+static void *serve_tls(void *arg)
+{
+	static const char reply[] = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+	const struct tls_server *s = arg;
+	char got[4096];
+	for (int c; (c = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC)) >= 0; (void)close(c)) {
+		SSL *ssl = SSL_new(s->ctx);
+		(void)SSL_set_fd(ssl, c);
+		if (SSL_accept(ssl) == 1 && SSL_read(ssl, got, sizeof got) > 0) {
+			(void)SSL_write(ssl, reply, sizeof reply - 1);
+			(void)SSL_shutdown(ssl);
+		}
+		SSL_free(ssl);
+	}
+	return NULL;
+}
+
+static void a_certificate_must_be_known_and_for_that_name(void **state)
+{
+	(void)state;
+	EVP_PKEY *key = EVP_RSA_gen(2048);
+	X509 *cert = self_signed(key);
+	char ca[] = "/tmp/gh-test-http-ca.XXXXXX";
+	int ca_fd = mkstemp(ca);
+	FILE *f = fdopen(ca_fd, "w");
+	assert_non_null(f);
+	assert_int_equal(PEM_write_X509(f, cert), 1);
+	assert_int_equal(fclose(f), 0);
+
+	struct tls_server s = { .fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0),
+		.ctx = SSL_CTX_new(TLS_server_method()) };
+	assert_int_equal(SSL_CTX_use_certificate(s.ctx, cert), 1);
+	assert_int_equal(SSL_CTX_use_PrivateKey(s.ctx, key), 1);
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t n = sizeof a;
+	assert_int_equal(bind(s.fd, (struct sockaddr *)&a, sizeof a), 0);
+	assert_int_equal(getsockname(s.fd, (struct sockaddr *)&a, &n), 0);
+	assert_int_equal(listen(s.fd, 4), 0);
+	pthread_t thread;
+	assert_int_equal(pthread_create(&thread, NULL, serve_tls, &s), 0);
+
+	const struct {
+		const char *host, *ca;
+		enum err_code code;
+	} rows[] = { { "127.0.0.1", NULL, ERR_UNAVAILABLE }, { "localhost", ca, ERR_UNAVAILABLE },
+		{ "127.0.0.1", ca, ERR_NONE }, { "127.0.0.1", "/nonexistent", ERR_INTERNAL } };
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		char url[64];
+		(void)snprintf(url, sizeof url, "https://%s:%d/", rows[i].host, ntohs(a.sin_port));
+		struct http_req q = { .method = "GET", .url = url, .ca_file = rows[i].ca, .total_ms = 20000 };
+		auto_http struct http_res r;
+		struct err e = { 0 };
+		assert_int_equal(ask(&q, &r, &e), rows[i].code);
+	}
+	(void)shutdown(s.fd, SHUT_RDWR);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	(void)close(s.fd);
+	(void)unlink(ca);
+	SSL_CTX_free(s.ctx);
+	X509_free(cert);
+	EVP_PKEY_free(key);
+}
+
 static void a_line_break_in_a_header_is_refused(void **state)
 {
 	(void)state;
@@ -477,6 +571,7 @@ int main(void)
 		cmocka_unit_test(a_slow_stream_that_moves_is_not_silent),
 		cmocka_unit_test(nobody_there_is_unavailable),
 		cmocka_unit_test(only_http_without_proxies_and_redirects),
+		cmocka_unit_test(a_certificate_must_be_known_and_for_that_name),
 		cmocka_unit_test(a_line_break_in_a_header_is_refused),
 		cmocka_unit_test(texts_are_escaped_and_envelopes_read),
 	};
