@@ -103,6 +103,12 @@ int cred_revoke_session(struct pg *db, const char *org, const char *session, str
 	return r == NULL ? -1 : 0;
 }
 
+int cred_revoke_repo(struct pg *db, const char *org, const char *repo, struct err *e)
+{
+	auto_res struct pg_res *r = PG(db, &q_auth_revoke_repo, e, org, repo);
+	return r == NULL ? -1 : 0;
+}
+
 json_t *cred_scopes(const char *text)
 {
 	json_t *a = js_pack("[]");

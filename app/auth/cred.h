@@ -32,6 +32,8 @@ int cred_create(struct pg *db, const struct cred_new *want, struct cred *got, st
 int cred_revoke(struct pg *db, const char *org, enum cred_kind kind, const char *id, struct err *e);
 /* All run tokens and grants of a session: called when its run ends, on every path. */
 int cred_revoke_session(struct pg *db, const char *org, const char *session, struct err *e);
+/* All grants for a repository: called when it is deleted, so that none of them reaches a later one of the same name. */
+int cred_revoke_repo(struct pg *db, const char *org, const char *repo, struct err *e);
 /* Rows {id, name, user, admin, scopes[], createdAt, expiresAt} of what is not revoked, newest first, ids below `before` ("" for
  * the start). New reference. */
 json_t *cred_list(

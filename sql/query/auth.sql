@@ -27,6 +27,10 @@ UPDATE credentials SET revoked_at = clock_timestamp() WHERE id = $3 AND org = $1
 -- $1 org, $2 session
 DELETE FROM credentials WHERE org = $1 AND session = $2 AND kind IN ('run_token', 'grant')
 
+-- name: auth_revoke_repo
+-- $1 org, $2 repository
+DELETE FROM credentials WHERE org = $1 AND repo = $2 AND kind = 'grant'
+
 -- name: auth_list
 -- $1 org, $2 kind, $3 ids below this one or '', $4 how many
 SELECT id, name, user_name, org_admin, scopes,
