@@ -17,4 +17,5 @@ struct ref_rights {
 	const char *grant_ref;      /* full ref of a grant; NULL for a principal of the org */
 	const char *default_branch; /* short name */
 };
-int refpolicy_judge(const struct ref_rights *rights, const struct ref_change *changes, size_t n, struct err *e);
+int refpolicy_judge(
+    const struct ref_rights *rights, const struct ref_change *changes, size_t n, struct err *e);

@@ -1,0 +1,182 @@
+#include "forge/store.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/id.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "forge/git.h"
+#include "io/file.h"
+
+enum { LOCK_WAIT_MS = 10 * 1000, LOCK_POLL_MS = 5, TMP_AGE_S = 3600 };
+
+static const char *ours(struct mem *m, const struct conf *conf, const char *what)
+{
+	return mem_fmt(m, "%s/.gatehouse/%s", conf_str(conf, "FORGE_ROOT"), what);
+}
+
+const char *store_dir(struct mem *m, const struct conf *conf, const char *org, const char *name)
+{
+	return mem_fmt(m, "%s/%s/%s.git", conf_str(conf, "FORGE_ROOT"), org, name);
+}
+
+int store_lock(struct mem *m, const struct conf *conf, struct err *e)
+{
+	static const char *const dirs[] = { "new", "trash", "hooks" };
+	for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++)
+		if (file_mkdirs(ours(m, conf, dirs[i]), 0750, e) != 0)
+			return -1;
+	auto_fd int fd = open(ours(m, conf, "lock"), O_RDWR | O_CREAT | O_CLOEXEC, 0640);
+	if (fd < 0)
+		return err_set(e, ERR_UNAVAILABLE, "The repositories cannot be reached: try again later.");
+	/* flock() has no deadline of its own; the lock is held for milliseconds. */
+	int64_t deadline = clock_ms() + LOCK_WAIT_MS;
+	const struct timespec pause = { .tv_nsec = LOCK_POLL_MS * 1000000L };
+	while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+		if (clock_left_ms(deadline) == 0)
+			return err_set(e, ERR_UNAVAILABLE, "The repositories are busy: try again.");
+		(void)nanosleep(&pause, NULL);
+	}
+	return steal_fd(&fd);
+}
+
+/*
+ * What every repository here is: checked at the door, flushed to disk, bounded in memory. Policy is the hook's (FRG-3), and
+ * the hooks directory is named by our own environment, so that a repository cannot bring hooks.
+ */
+static const char config[] = "[core]\n"
+			     "\trepositoryformatversion = 0\n"
+			     "\tfilemode = true\n"
+			     "\tbare = true\n"
+			     "\tlogallrefupdates = false\n"
+			     "\tfsync = committed\n"
+			     "\tfsyncMethod = batch\n"
+			     "\tbigFileThreshold = 16m\n"
+			     "[transfer]\n"
+			     "\tfsckObjects = true\n"
+			     "[pack]\n"
+			     "\tthreads = 1\n"
+			     "\twindowMemory = 64m\n"
+			     "\tdeltaCacheSize = 32m\n"
+			     "[gc]\n"
+			     "\tautoDetach = false\n";
+
+static int build(struct mem *m, const char *dir, const char *branch, struct err *e)
+{
+	const char *const args[] = { "init", "--quiet", "--bare", "--template=", "--object-format=sha1",
+		mem_fmt(m, "--initial-branch=%s", branch), dir, NULL };
+	auto_proc struct proc_result r = { 0 };
+	if (git_must(m, &(struct git_call){ .args = args }, &r, e) != 0)
+		return -1;
+	return file_write(mem_fmt(m, "%s/config", dir), config, strlen(config), 0640, e);
+}
+
+int store_make(struct mem *m, const struct conf *conf, const char *dir, const char *branch, struct err *e)
+{
+	char id[ID_MAX];
+	id_make("new", id);
+	const char *half = mem_fmt(m, "%s/%s", ours(m, conf, "new"), id);
+	const char *parent = mem_strn(m, dir, (size_t)(strrchr(dir, '/') - dir));
+	if (build(m, half, branch, e) != 0 || file_mkdirs(parent, 0750, e) != 0) {
+		(void)file_rmtree(half, &(struct err){ 0 });
+		return -1;
+	}
+	(void)store_drop(m, conf, dir);
+	if (rename(half, dir) == 0)
+		return 0;
+	(void)file_rmtree(half, &(struct err){ 0 });
+	return err_set(e, ERR_UNAVAILABLE, "The repository could not be put in its place: try again later.");
+}
+
+const char *store_drop(struct mem *m, const struct conf *conf, const char *dir)
+{
+	char id[ID_MAX];
+	id_make("old", id);
+	const char *away = mem_fmt(m, "%s/%s", ours(m, conf, "trash"), id);
+	if (rename(dir, away) == 0)
+		return away;
+	if (errno != ENOENT)
+		log_error(
+		    "a deleted repository could not be moved away", "error", strerror(errno), "dir", dir);
+	return NULL;
+}
+
+const char *store_tmp(struct mem *m, const struct conf *conf, struct err *e)
+{
+	const char *dir = ours(m, conf, "tmp");
+	return file_mkdirs(dir, 0750, e) == 0 ? dir : NULL;
+}
+
+static bool is_younger(const char *path, int64_t age_s)
+{
+	struct stat st;
+	return lstat(path, &st) != 0 || clock_wall_ms() / 1000 - (int64_t)st.st_mtime < age_s;
+}
+
+static void sweep(struct mem *m, const char *dir, int64_t min_age_s)
+{
+	DIR *d = opendir(dir);
+	if (d == NULL)
+		return;
+	for (const struct dirent *f; (f = readdir(d)) != NULL;) {
+		struct err e = { 0 };
+		const char *path = mem_fmt(m, "%s/%s", dir, f->d_name);
+		if (f->d_name[0] == '.' || (min_age_s > 0 && is_younger(path, min_age_s)))
+			continue;
+		if (file_rmtree(path, &e) != 0)
+			log_warn("what a crash left could not be removed", "path", path, "error", e.msg);
+	}
+	(void)closedir(d);
+}
+
+void store_sweep(struct mem *m, const struct conf *conf)
+{
+	sweep(m, ours(m, conf, "new"), 0);
+	sweep(m, ours(m, conf, "trash"), 0);
+	sweep(m, ours(m, conf, "tmp"), TMP_AGE_S);
+}
+
+/* The `gatehouse` program beside the running one. */
+static int hook_program(char out[PATH_MAX], struct err *e)
+{
+	static const char name[] = "gatehouse";
+	ssize_t n = readlink("/proc/self/exe", out, PATH_MAX - sizeof name);
+	if (n <= 0)
+		return err_set(e, ERR_INTERNAL, "The push policy cannot be applied: nothing can be pushed.");
+	out[n] = 0;
+	char *slash = strrchr(out, '/');
+	memcpy(slash + 1, name, sizeof name);
+	/* The kernel reads 255 bytes of "#!program hook", and splits them at white space. */
+	if (strlen(out) > 240 || strpbrk(out, " \t\n") != NULL || access(out, X_OK) != 0) {
+		log_error("no usable hook program", "path", out);
+		return err_set(e, ERR_INTERNAL, "The push policy cannot be applied: nothing can be pushed.");
+	}
+	return 0;
+}
+
+const char *store_hooks(struct mem *m, const struct conf *conf, struct err *e)
+{
+	char program[PATH_MAX];
+	if (hook_program(program, e) != 0)
+		return NULL;
+	const char *dir = ours(m, conf, "hooks"), *path = mem_fmt(m, "%s/pre-receive", dir);
+	const char *want = mem_fmt(m, "#!%s hook\n", program);
+	auto_buf struct buf have = BUF(1024);
+	struct err ignored = { 0 };
+	if (file_read(path, &have, &ignored) == 0 && strcmp(buf_c(&have), want) == 0 &&
+	    access(path, X_OK) == 0)
+		return dir;
+	if (file_mkdirs(dir, 0750, e) != 0 || file_write(path, want, strlen(want), 0750, e) != 0)
+		return NULL;
+	return dir;
+}

@@ -1,0 +1,28 @@
+/*
+ * store.h - the directories of repositories on the forge host. FORGE_ROOT/<org>/<name>.git are the repositories; beside them
+ * FORGE_ROOT/.gatehouse holds what is ours: the hooks directory, repositories being built or removed, and one lock file
+ * that makes creating and deleting exclusive among the processes of the host. No org slug begins with a dot.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "io/conf.h"
+
+const char *store_dir(struct mem *m, const struct conf *conf, const char *org, const char *name);
+
+/* Hold while a row and its directory change together: close the descriptor to let go. -1 with e when it is not free in time. */
+int store_lock(struct mem *m, const struct conf *conf, struct err *e);
+/* Build an empty bare repository whose HEAD is refs/heads/<branch>, then rename it to dir. A directory that is already there
+ * has no row (the caller's insert went through) and is thrown away. Under the lock. */
+int store_make(struct mem *m, const struct conf *conf, const char *dir, const char *branch, struct err *e);
+/* Rename dir out of the way, under the lock; the path it has now, or NULL when there was none or it cannot be moved. */
+const char *store_drop(struct mem *m, const struct conf *conf, const char *dir);
+/* Where temporary files of one request may be; what is older than an hour there is left from a crash. NULL with e. */
+const char *store_tmp(struct mem *m, const struct conf *conf, struct err *e);
+/* Remove what a crash left half built, half removed or temporary. Under the lock. */
+void store_sweep(struct mem *m, const struct conf *conf);
+
+/* The hooks directory with the one hook that starts this installation's `gatehouse` program; written when it is not as it
+ * should be. NULL with e: then nothing may be pushed. */
+const char *store_hooks(struct mem *m, const struct conf *conf, struct err *e);

@@ -1,0 +1,361 @@
+/*
+ * repos.c - repositories: create, list, get, delete (FRG-1), commits without a clone (FRG-4), grants (FRG-3), and what other
+ * hosts ask about a branch. The org is always the caller's own; another org's repository does not exist for it (ID-4).
+ */
+#include <string.h>
+
+#include "auth/principal.h"
+#include "base/hash.h"
+#include "base/js.h"
+#include "base/limits.h"
+#include "forge/grant.h"
+#include "forge/push.h"
+
+enum { DB_WAIT_MS = 5000, NAME_MAX_BYTES = 400, PUSH_BODY_BYTES = 32 << 20 };
+
+/* Longer than any good name, so that a bad one is refused with the rule it breaks. */
+#define REPO_PARAM                                                                                           \
+	{                                                                                                    \
+		.name = "repo", .type = T_STR, .required = true, .min = 1, .max = NAME_MAX_BYTES,            \
+		.doc = "The repository's name.", .example = "\"demo\""                                       \
+	}
+
+static const struct param repo_out[] = {
+	{ .name = "name",
+	    .type = T_STR,
+	    .required = true,
+	    .doc = "Its name, unique in the organisation.",
+	    .example = "\"demo\"" },
+	{ .name = "cloneUrl",
+	    .type = T_STR,
+	    .required = true,
+	    .doc = "What `git clone` takes; any user name, the key or a grant as password." },
+	{ .name = "defaultBranch",
+	    .type = T_STR,
+	    .required = true,
+	    .doc = "Where HEAD points.",
+	    .example = "\"main\"" },
+	{ .name = "page",
+	    .type = T_STR,
+	    .required = true,
+	    .doc = "Its page for people; empty for a project's repository." },
+	{ .name = "project",
+	    .type = T_STR,
+	    .required = true,
+	    .nullable = true,
+	    .doc = "The project it belongs to, if any." },
+	{ .name = "createdAt", .type = T_TIME, .required = true, .doc = "When it was created." },
+	{ 0 },
+};
+static const struct param one_in[] = { REPO_PARAM, { 0 } };
+static const struct param none_out[] = { { 0 } };
+
+/* ---- create, list, get, delete */
+
+static const struct param create_in[] = {
+	{ .name = "name",
+	    .type = T_STR,
+	    .required = true,
+	    .min = 1,
+	    .max = NAME_MAX_BYTES,
+	    .doc = "Letters, digits, '.', '_' and '-'; begins with a letter or digit; at most 100 bytes.",
+	    .example = "\"demo\"" },
+	{ .name = "project",
+	    .type = T_STR,
+	    .min = 1,
+	    .max = 64,
+	    .doc = "Make it a project's repository: it has no page." },
+	{ .name = "defaultBranch",
+	    .type = T_STR,
+	    .min = 1,
+	    .max = NAME_MAX_BYTES,
+	    .doc = "`main` when not given.",
+	    .example = "\"main\"" },
+	{ 0 },
+};
+
+static json_t *create(struct ctx *c, json_t *in, struct err *e)
+{
+	struct repo r;
+	if (repo_create(c, principal_org(c->who), js_str(in, "name"), js_str(in, "project"),
+		js_str_or(in, "defaultBranch", "main"), &r, e) != 0)
+		return NULL;
+	return repo_json(c, &r);
+}
+
+static const struct param list_in[] = { LIST_PARAMS, { 0 } };
+static const struct param list_out[] = { LIST_OUT(repo_out, "Repositories by name."), { 0 } };
+
+static json_t *list(struct ctx *c, json_t *in, struct err *e)
+{
+	const char *cursor = list_cursor(c, in, e);
+	auto_pg struct pg *db = cursor != NULL ? pg_take(c->db, DB_WAIT_MS, e) : NULL;
+	return db != NULL ? repo_list(c, db, principal_org(c->who), cursor, list_limit(in), e) : NULL;
+}
+
+static int find(struct ctx *c, const char *org, const json_t *in, struct repo *r, struct err *e)
+{
+	auto_pg struct pg *db = pg_take(c->db, DB_WAIT_MS, e);
+	return db != NULL ? repo_get(c, db, org, js_str(in, "repo"), r, e) : -1;
+}
+
+static json_t *get(struct ctx *c, json_t *in, struct err *e)
+{
+	struct repo r;
+	return find(c, principal_org(c->who), in, &r, e) == 0 ? repo_json(c, &r) : NULL;
+}
+
+static json_t *delete (struct ctx *c, json_t *in, struct err *e)
+{
+	return repo_delete(c, principal_org(c->who), js_str(in, "repo"), e) == 0 ? json_object() : NULL;
+}
+
+/* ---- push_files */
+
+static const char *const encodings[] = { "utf8", "base64", NULL };
+static const struct param file_fields[] = {
+	{ .name = "path",
+	    .type = T_STR,
+	    .required = true,
+	    .min = 1,
+	    .max = LIMIT_PATH_BYTES + 1,
+	    .doc = "Where, from the top; '/' between the parts.",
+	    .example = "\"docs/hello.md\"" },
+	{ .name = "content",
+	    .type = T_STR,
+	    .max = PUSH_BODY_BYTES,
+	    .doc = "The whole new content.",
+	    .example = "\"Hello.\\n\"" },
+	{ .name = "enc",
+	    .type = T_ENUM,
+	    .values = encodings,
+	    .doc = "How `content` is written; `utf8` when not given.",
+	    .example = "\"utf8\"" },
+	{ .name = "delete", .type = T_BOOL, .doc = "Delete the file instead; without `content`." },
+	{ 0 },
+};
+static const struct param push_in[] = {
+	REPO_PARAM,
+	{ .name = "branch",
+	    .type = T_STR,
+	    .required = true,
+	    .min = 1,
+	    .max = NAME_MAX_BYTES,
+	    .doc = "The branch to commit to; created from the default branch when it is not there.",
+	    .example = "\"main\"" },
+	{ .name = "message",
+	    .type = T_STR,
+	    .required = true,
+	    .min = 1,
+	    .max = 65536,
+	    .doc = "The commit message.",
+	    .example = "\"Say hello\"" },
+	{ .name = "files",
+	    .type = T_ARR,
+	    .required = true,
+	    .min = 1,
+	    .max = PUSH_FILES_MAX,
+	    .fields = &(const struct param){ .type = T_OBJ, .fields = file_fields, .doc = "One file." },
+	    .doc = "What to write and delete; modes of existing files are kept.",
+	    .example = "[{\"path\":\"hello.md\",\"content\":\"Hello.\\n\"}]" },
+	{ 0 },
+};
+static const struct param push_out[] = {
+	{ .name = "commit",
+	    .type = T_STR,
+	    .required = true,
+	    .doc = "The branch's tip now; the one before when nothing differed." },
+	{ .name = "branch", .type = T_STR, .required = true, .doc = "The branch.", .example = "\"main\"" },
+	{ 0 },
+};
+
+static int take_file(struct ctx *c, const json_t *o, struct push_file *f, struct err *e)
+{
+	const json_t *content = js_get(o, "content");
+	*f = (struct push_file){ .path = js_str(o, "path"), .remove = js_bool(o, "delete", false) };
+	if (f->remove != (content == NULL))
+		return err_field(e, ERR_BAD_REQUEST, "files.content",
+		    "\"%.200s\" needs either its `content` or `delete: true`.", f->path);
+	if (f->remove)
+		return 0;
+	f->p = json_string_value(content);
+	f->n = json_string_length(content);
+	if (strcmp(js_str_or(o, "enc", "utf8"), "utf8") == 0)
+		return 0;
+	unsigned char *bytes = mem_alloc(c->mem, f->n + 1);
+	ssize_t n = b64_decode(f->p, f->n, bytes);
+	if (n < 0)
+		return err_field(e, ERR_BAD_REQUEST, "files.content",
+		    "The `content` of \"%.200s\" is not base64.", f->path);
+	f->p = bytes;
+	f->n = (size_t)n;
+	return 0;
+}
+
+static json_t *push_files(struct ctx *c, json_t *in, struct err *e)
+{
+	const json_t *files = js_get(in, "files");
+	size_t n = json_array_size(files);
+	struct push_file *list = mem_alloc(c->mem, n * sizeof *list);
+	for (size_t i = 0; i < n; i++)
+		if (take_file(c, json_array_get(files, i), &list[i], e) != 0)
+			return NULL;
+	struct repo r;
+	char commit[65];
+	const struct push p = { .branch = js_str(in, "branch"),
+		.message = js_str(in, "message"),
+		.user = c->who->user,
+		.files = list,
+		.n = n };
+	if (find(c, principal_org(c->who), in, &r, e) != 0 || push_commit(c, &r, &p, commit, e) != 0)
+		return NULL;
+	return js_pack("{s:s, s:s}", "commit", commit, "branch", p.branch);
+}
+
+/* ---- grants */
+
+static const struct param grant_in[] = {
+	REPO_PARAM,
+	{ .name = "ref",
+	    .type = T_STR,
+	    .required = true,
+	    .min = 1,
+	    .max = NAME_MAX_BYTES,
+	    .doc = "The one branch that may be pushed; not the default branch.",
+	    .example = "\"agent/fix\"" },
+	{ .name = "ttlSec",
+	    .type = T_INT,
+	    .min = GRANT_TTL_MIN_S,
+	    .max = GRANT_TTL_MAX_S,
+	    .doc = "Seconds that it lives; 900 when not given.",
+	    .example = "900" },
+	{ 0 },
+};
+static const struct param grant_out[] = {
+	{ .name = "id", .type = T_STR, .required = true, .doc = "Names the grant in logs." },
+	{ .name = "grant",
+	    .type = T_STR,
+	    .required = true,
+	    .doc = "The credential, shown this once: a password for git." },
+	{ .name = "expiresAt", .type = T_TIME, .required = true, .doc = "When it stops working." },
+	{ 0 },
+};
+
+static json_t *issue_grant(struct ctx *c, json_t *in, struct err *e)
+{
+	struct repo r;
+	if (find(c, principal_org(c->who), in, &r, e) != 0)
+		return NULL;
+	auto_pg struct pg *db = pg_take(c->db, DB_WAIT_MS, e);
+	struct cred got = { 0 };
+	const struct grant_want want = {
+		.ref = js_str(in, "ref"), .user = c->who->user, .ttl_s = js_int(in, "ttlSec", GRANT_TTL_S)
+	};
+	if (db == NULL || grant_issue(db, &r, &want, &got, e) != 0)
+		return NULL;
+	json_t *out = js_pack(
+	    "{s:s, s:s, s:s}", "id", got.id, "grant", secret_use(got.text), "expiresAt", got.expires_at);
+	secret_free(got.text);
+	return out;
+}
+
+/* ---- internal: what a branch is in the forge's own storage */
+
+static const struct param tip_in[] = {
+	{ .name = "org", .type = T_STR, .required = true, .max = NAME_MAX_BYTES, .doc = "The organisation." },
+	REPO_PARAM,
+	{ .name = "branch",
+	    .type = T_STR,
+	    .required = true,
+	    .min = 1,
+	    .max = NAME_MAX_BYTES,
+	    .doc = "The branch." },
+	{ 0 },
+};
+static const struct param tip_out[] = {
+	{ .name = "commit", .type = T_STR, .required = true, .doc = "Its tip." },
+	{ 0 },
+};
+
+static json_t *tip(struct ctx *c, json_t *in, struct err *e)
+{
+	struct repo r;
+	char commit[65];
+	if (find(c, js_str(in, "org"), in, &r, e) != 0 || repo_tip(&r, js_str(in, "branch"), commit, e) != 0)
+		return NULL;
+	return js_pack("{s:s}", "commit", commit);
+}
+
+const struct op repos_ops[] = {
+	{ .id = "create_repo",
+	    .routes = { { "POST", "/v1/git/repos" } },
+	    .summary = "Create a repository",
+	    .doc = "An empty repository that is cloned and pushed over smart HTTP.",
+	    .scope = "git",
+	    .in = create_in,
+	    .out = repo_out,
+	    .status = 201,
+	    .flags = OP_TOOL,
+	    .run = create },
+	{ .id = "list_repos",
+	    .routes = { { "GET", "/v1/git/repos" } },
+	    .summary = "List repositories",
+	    .doc = "The organisation's repositories, by name.",
+	    .scope = "git",
+	    .in = list_in,
+	    .out = list_out,
+	    .status = 200,
+	    .flags = OP_TOOL,
+	    .run = list },
+	{ .id = "get_repo",
+	    .routes = { { "GET", "/v1/git/repos/{repo}" } },
+	    .summary = "Look at a repository",
+	    .doc = "One repository of the organisation.",
+	    .scope = "git",
+	    .in = one_in,
+	    .out = repo_out,
+	    .status = 200,
+	    .flags = OP_TOOL,
+	    .run = get },
+	{ .id = "delete_repo",
+	    .routes = { { "DELETE", "/v1/git/repos/{repo}" } },
+	    .summary = "Delete a repository",
+	    .doc = "Delete the repository with everything in it. This cannot be undone.",
+	    .scope = "git",
+	    .in = one_in,
+	    .out = none_out,
+	    .status = 200,
+	    .run = delete },
+	{ .id = "push_files",
+	    .routes = { { "POST", "/v1/git/repos/{repo}/push" } },
+	    .summary = "Commit files",
+	    .doc = "Write and delete files in one commit on one branch, without a clone. Either all of it "
+		   "happens or nothing; 409 when the branch moved meanwhile.",
+	    .scope = "git",
+	    .in = push_in,
+	    .out = push_out,
+	    .status = 200,
+	    .flags = OP_TOOL,
+	    .max_body_bytes = PUSH_BODY_BYTES,
+	    .run = push_files },
+	{ .id = "issue_grant",
+	    .routes = { { "POST", "/v1/git/repos/{repo}/grants" } },
+	    .summary = "Issue a grant",
+	    .doc = "A short-lived password for git that reads this repository and moves one branch of it "
+		   "forward, and nothing else.",
+	    .scope = "git",
+	    .in = grant_in,
+	    .out = grant_out,
+	    .status = 201,
+	    .run = issue_grant },
+	{ .id = "forge_tip",
+	    .routes = { { "GET", "/v1/forge/{org}/{repo}/tip" } },
+	    .summary = "The tip of a branch in the forge's own storage",
+	    .scope = "git",
+	    .in = tip_in,
+	    .out = tip_out,
+	    .status = 200,
+	    .flags = OP_INTERNAL,
+	    .run = tip },
+	{ 0 },
+};
