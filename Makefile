@@ -11,7 +11,7 @@ Q       = $(if $(filter 1,$(V)),,@)
 O      := $(B)/$(MODE)
 
 PKGS   := jansson libpq libcurl openssl libseccomp
-CSTD   := -std=gnu17 -D_GNU_SOURCE -Iapp -I$(B)/gen
+CSTD   := -std=gnu17 -D_GNU_SOURCE -Iapp -I. -I$(B)/gen
 WARN   := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition \
           -Wpointer-arith -Wwrite-strings -Wcast-qual -Wformat=2 -Wformat-signedness -Wundef -Wvla -Wnull-dereference \
           -Wimplicit-fallthrough -Wswitch -Wconversion -Wno-missing-field-initializers

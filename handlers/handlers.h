@@ -1,6 +1,8 @@
 /* handlers.h - what the handlers of gatehouse-api find behind ctx.app, and the tables they make up. */
 #pragma once
 
+#include <stdatomic.h>
+
 #include "op/op.h"
 
 struct watch_hub; /* session/watch.h */
@@ -9,10 +11,13 @@ struct metrics;   /* op/metrics.h */
 struct fcgi;      /* io/fcgi.h */
 
 struct api {
+	struct conf *conf;
 	struct watch_hub *hub;
-	struct seal_key *seal; /* NULL when SEAL_KEY_FILE is not configured */
+	struct seal_key *seal;
 	struct metrics *metrics;
-	_Atomic(struct fcgi *) core; /* NULL in the first moments, before the server core has started */
+	const char *openapi; /* the document, as text */
+	_Atomic(struct fcgi *)
+	    core; /* NULL in the first moments: requests come before fcgi_start has returned */
 };
 
 /* Every table, ended by NULL (all.c). */

@@ -227,7 +227,6 @@ static struct fcgi *core_new(const struct fcgi_opts *o, int listen_fd, int stop_
 	f->o = *o;
 	f->listen_fd = listen_fd;
 	f->stop_fd = stop_fd;
-	atomic_init(&f->conf, o->conf);
 	atomic_init(&f->draining, false);
 	f->workers = xcalloc((size_t)o->workers, sizeof *f->workers);
 	pthread_condattr_t a;
@@ -301,11 +300,6 @@ void fcgi_stop(struct fcgi *f)
 bool fcgi_draining(const struct fcgi *f)
 {
 	return atomic_load(&f->draining);
-}
-
-void fcgi_conf(struct fcgi *f, const struct conf *conf)
-{
-	atomic_store(&f->conf, conf);
 }
 
 void fcgi_stats(struct fcgi *f, struct fcgi_stats *s)

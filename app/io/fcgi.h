@@ -18,8 +18,8 @@ struct fcgi_opts {
 	const char *socket_group; /* NULL: as created */
 	int workers, queue, max_streams;
 	const struct op *const *tables;
-	const struct conf *conf;
-	struct pg_pool *db; /* may be NULL */
+	const struct conf *conf; /* what requests get as ctx.conf */
+	struct pg_pool *db;      /* may be NULL */
 	void *app;
 	/* Find out who asks: 0 with *who (may stay NULL for nobody), or -1 with e (e.g. PostgreSQL away). */
 	int (*identify)(struct ctx *c, const struct principal **who, struct err *e);
@@ -35,9 +35,6 @@ struct fcgi_opts {
 
 struct fcgi;
 struct fcgi *fcgi_start(const struct fcgi_opts *o, struct err *e);
-/* What new requests get as ctx.conf from now on (SIGHUP). The old snapshot must stay: running requests hold it. */
-void fcgi_conf(struct fcgi *f, const struct conf *conf);
-
 struct fcgi_stats { /* gauges, and counts since the start */
 	int busy, queued, streams;
 	long long accepted, refused; /* refused: 503 because the queue or the streams were full */

@@ -6,12 +6,6 @@
 #include "base/str.h"
 #include "io/fcgi_int.h"
 
-static bool has_body_fields(const struct op *op, const struct route *r)
-{
-	return (op->flags & OP_RAW_IN) == 0 && strcmp(r->method, "GET") != 0 &&
-	    strcmp(r->method, "DELETE") != 0;
-}
-
 /* application/json, with parameters or without (RFC 8259 defines none, charset=utf-8 is common). */
 static bool is_json(const char *type)
 {
@@ -96,7 +90,7 @@ json_t *fcgi_input(struct fcgi_call *k, const struct route *route, json_t *path_
 		return NULL;
 	}
 	auto_json json_t *more = NULL;
-	if (has_body_fields(op, route)) {
+	if (op_has_body(op, route)) {
 		if (no_query(k->c.query, e) != 0 || (more = body_fields(k, e)) == NULL)
 			return NULL;
 		query_coerce(op->in, path_params);

@@ -46,7 +46,6 @@ struct fcgi_call {
 
 struct fcgi {
 	struct fcgi_opts o;
-	_Atomic(const struct conf *) conf;
 	int listen_fd, stop_fd; /* stop_fd: an eventfd, readable once draining */
 	atomic_bool draining;
 	bool drained;

@@ -96,7 +96,7 @@ static void take_context(struct fcgi_call *k)
 	k->c = (struct ctx){
 		.mem = k->mem,
 		.db = k->f->o.db,
-		.conf = atomic_load(&k->f->conf),
+		.conf = k->f->o.conf,
 		.app = k->f->o.app,
 		.reply = &k->reply,
 		.request_id = k->request_id,

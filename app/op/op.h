@@ -92,6 +92,9 @@ struct op {
 	/* Op group that a key must hold: "sandboxes", "coding", "git", "sessions", "keys", "node". */
 	const char *scope;
 	const struct param *in, *out;
+	/* OP_STREAM: a line of the stream, where the op may also answer with one JSON value (`out`, `status`). NULL: it always
+	 * streams, and `out` is a line. A stream's status is 200. */
+	const struct param *line;
 	int status; /* of a JSON reply */
 	unsigned flags;
 	size_t max_body_bytes; /* 0: LIMIT_BODY_BYTES; for OP_RAW_IN: SIZE_MAX means unbounded */
@@ -164,10 +167,23 @@ json_t *query_parse(const char *query, struct err *e);
  * op_check to refuse. */
 void query_coerce(const struct param *schema, json_t *in);
 
-/* ---- openapi.c */
-json_t *op_schema(const struct param *schema);                    /* JSON Schema of an input object */
-json_t *op_openapi(const struct op *const *tables);               /* the whole 3.1 document (OP-1) */
+/* ---- envelope.c, schema.c, openapi.c */
 json_t *op_envelope(const struct err *e, const char *request_id); /* HTTP-4 */
+json_t *op_schema(const struct param *schema);                    /* JSON Schema of an input object */
+json_t *op_schema_out(const struct param *schema);                /* of a reply, or a line of a stream */
+json_t *op_openapi(const struct op *const *tables);               /* the whole 3.1 document (OP-1) */
+
+/* ---- request.c: are the fields of this route in a JSON body? Else they are in the query. */
+bool op_has_body(const struct op *op, const struct route *r);
+/* The HTTP request that carries an input, for clients of the table (CLI, tests). */
+struct op_request {
+	const char *method, *target; /* path and query, encoded */
+	const char *body;            /* JSON; NULL: none (for an OP_RAW_IN op the caller has the bytes) */
+};
+/* Everything in the arena. ERR_BAD_REQUEST when a field that every route of the op has in its path is missing. */
+int op_request(struct mem *m, const struct op *op, const json_t *in, struct op_request *r, struct err *e);
+/* An input made of the examples of op->in. */
+json_t *op_example(const struct op *op);
 
 /* ---- list.c: paging (HTTP-6). Opaque cursors carry the last sort key. */
 #define LIST_PARAMS                                                                                          \

@@ -1,4 +1,7 @@
-/* param.h - what a schema row leaves unsaid; shared by the check and the documents made from a schema, so that they agree. */
+/*
+ * param.h - what a schema row leaves unsaid; shared by the check and the documents made from a schema, so that
+ * they agree.
+ */
 #pragma once
 
 #include "op/op.h"
@@ -16,3 +19,4 @@ extern const struct param param_none[];    /* no fields at all: the schema of an
 long long param_max(const struct param *p);  /* the input's upper bound of bytes, items or entries */
 bool param_has_range(const struct param *p); /* T_INT, T_NUM: are min and max stated? */
 const struct param *param_find(const struct param *schema, const char *name); /* NULL when there is none */
+json_t *param_schema(const struct param *p); /* JSON Schema of one input value */

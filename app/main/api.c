@@ -1,0 +1,110 @@
+/* api.c - gatehouse-api: every public op, the git wire and the pages, behind nginx's public and internal servers. */
+#include <stdio.h>
+
+#include "auth/principal.h"
+#include "auth/seal.h"
+#include "base/js.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "handlers/handlers.h"
+#include "io/conf.h"
+#include "io/fcgi.h"
+#include "io/http.h"
+#include "io/pg.h"
+#include "op/metrics.h"
+#include "session/watch.h"
+
+static void on_request(void *app, const struct op *op, int status, int64_t duration_us)
+{
+	metrics_count(((struct api *)app)->metrics, op, status, duration_us);
+}
+
+static void on_drain(void *app)
+{
+	watch_drain(((struct api *)app)->hub);
+}
+
+static void on_hup(void *app)
+{
+	struct conf *conf = ((struct api *)app)->conf;
+	struct err e = { 0 };
+	if (conf_reload(conf, &e) != 0) {
+		log_error("configuration not reloaded, the old values stay", "why", e.msg);
+		return;
+	}
+	conf_log(conf, "gatehouse-api");
+	log_info("configuration reloaded");
+}
+
+static int serve(struct api *api, struct pg_pool *db, struct err *e)
+{
+	const struct conf *conf = api->conf;
+	const char *group = conf_str(conf, "SOCKET_GROUP");
+	struct fcgi *core = fcgi_start(
+	    &(struct fcgi_opts){
+		.socket_path = getenv("LISTEN_FDS") != NULL ? NULL : conf_str(conf, "API_SOCKET"),
+		.socket_group = group[0] != 0 ? group : NULL,
+		.workers = (int)conf_int(conf, "API_WORKERS"),
+		.queue = (int)conf_int(conf, "API_QUEUE"),
+		.max_streams = (int)conf_int(conf, "API_MAX_STREAMS"),
+		.tables = handlers_all,
+		.conf = conf,
+		.db = db,
+		.app = api,
+		.identify = principal_identify,
+		.authorise = principal_authorise,
+		.org_of = principal_org,
+		.on_request = on_request,
+		.on_drain = on_drain,
+	    },
+	    e);
+	if (core == NULL)
+		return -1;
+	atomic_store(&api->core, core);
+	log_info("ready");
+	fcgi_wait(core, on_hup);
+	fcgi_stop(core);
+	return 0;
+}
+
+static int run(struct conf *conf, struct err *e)
+{
+	struct seal_key *seal = seal_load(conf_str(conf, "SECRET_KEY_FILE"), e);
+	if (seal == NULL)
+		return -1;
+	auto_mem struct mem *m = mem_new();
+	auto_json json_t *openapi = op_openapi(handlers_all);
+	const char *database = conf_str(conf, "DATABASE_URL");
+	struct pg_pool *db = pg_pool_new(
+	    database, (int)conf_int(conf, "DATABASE_POOL"), (int)conf_int(conf, "DATABASE_TIMEOUT_MS"));
+	struct api api = {
+		.conf = conf,
+		.hub = watch_start(database, db),
+		.seal = seal,
+		.metrics = metrics_new(handlers_all),
+		.openapi = js_dump(m, openapi),
+	};
+	int rc = serve(&api, db, e);
+	watch_stop(api.hub);
+	pg_pool_free(db);
+	metrics_free(api.metrics);
+	seal_free(seal);
+	return rc;
+}
+
+int main(void)
+{
+	struct err e = { 0 };
+	fcgi_block_signals();
+	http_setup();
+	struct conf *conf = conf_load(NULL, &e);
+	int rc = -1;
+	if (conf != NULL) {
+		conf_log(conf, "gatehouse-api");
+		rc = run(conf, &e);
+		conf_free(conf);
+	}
+	if (rc != 0)
+		(void)fprintf(stderr, "gatehouse-api: %s\n", e.msg);
+	return rc == 0 ? 0 : err_exit(e.code);
+}

@@ -1,0 +1,118 @@
+/*
+ * meta.c - what is about the service itself: /health, /ready, /metrics, GET /v1/openapi.json.
+ * Invariant: /health asks nobody, so that a database that is away restarts no process.
+ */
+#include <string.h>
+
+#include "base/js.h"
+#include "handlers.h"
+#include "io/fcgi.h"
+#include "io/migrate.h"
+#include "io/pg.h"
+#include "op/metrics.h"
+#include "op/op.h"
+
+enum { TAKE_MS = 2000, METRICS_MAX_BYTES = 1 << 20 };
+
+static const char *const oks[] = { "ok", NULL };
+static const struct param ok_out[] = {
+	{ .name = "status",
+	    .type = T_ENUM,
+	    .required = true,
+	    .values = oks,
+	    .doc = "Always `ok`.",
+	    .example = "\"ok\"" },
+	{ 0 },
+};
+
+static json_t *get_health(struct ctx *c, json_t *in, struct err *e)
+{
+	(void)c, (void)in, (void)e;
+	return js_pack("{s:s}", "status", "ok");
+}
+
+static json_t *get_ready(struct ctx *c, json_t *in, struct err *e)
+{
+	(void)in;
+	auto_pg struct pg *db = pg_take(c->db, TAKE_MS, e);
+	int pending = db == NULL ? -1 : migrate_pending(db, migrations, e);
+	if (pending > 0)
+		err_set(e, ERR_UNAVAILABLE, "The database lacks %d migrations: run `gatehouse migrate`.",
+		    pending);
+	return pending == 0 ? js_pack("{s:s}", "status", "ok") : NULL;
+}
+
+static json_t *get_openapi(struct ctx *c, json_t *in, struct err *e)
+{
+	(void)in, (void)e;
+	const struct api *api = c->app;
+	(void)reply_begin(c, 200, "application/json");
+	(void)reply_write(c, api->openapi, strlen(api->openapi));
+	return REPLIED;
+}
+
+static json_t *get_metrics(struct ctx *c, json_t *in, struct err *e)
+{
+	(void)in, (void)e;
+	struct api *api = c->app;
+	struct fcgi *core = atomic_load(&api->core);
+	struct fcgi_stats s = { 0 };
+	auto_buf struct buf out = BUF(METRICS_MAX_BYTES);
+	if (core != NULL)
+		fcgi_stats(core, &s);
+	(void)buf_fmt(&out,
+	    "# TYPE gatehouse_busy_workers gauge\ngatehouse_busy_workers %d\n"
+	    "# TYPE gatehouse_queued_requests gauge\ngatehouse_queued_requests %d\n"
+	    "# TYPE gatehouse_streams gauge\ngatehouse_streams %d\n"
+	    "# TYPE gatehouse_accepted_total counter\ngatehouse_accepted_total %lld\n"
+	    "# TYPE gatehouse_refused_total counter\ngatehouse_refused_total %lld\n",
+	    s.busy, s.queued, s.streams, s.accepted, s.refused);
+	metrics_print(api->metrics, &out);
+	(void)reply_begin(c, 200, "text/plain; version=0.0.4; charset=utf-8");
+	(void)reply_write(c, buf_c(&out), out.n);
+	return REPLIED;
+}
+
+const struct op meta_ops[] = {
+	{
+	    .id = "get_health",
+	    .routes = { { "GET", "/health" } },
+	    .summary = "Is the process alive",
+	    .doc = "Answers as long as the process does, whatever else is broken. For supervisors.",
+	    .out = ok_out,
+	    .status = 200,
+	    .flags = OP_PUBLIC,
+	    .run = get_health,
+	},
+	{
+	    .id = "get_ready",
+	    .routes = { { "GET", "/ready" } },
+	    .summary = "Can requests be served",
+	    .doc = "200 when the database is reachable and migrated and a node offers sandboxes; else 503 "
+		   "with the reason. For load "
+		   "balancers.",
+	    .out = ok_out,
+	    .status = 200,
+	    .flags = OP_PUBLIC,
+	    .run = get_ready,
+	},
+	{
+	    .id = "get_openapi",
+	    .routes = { { "GET", "/v1/openapi.json" } },
+	    .summary = "This document",
+	    .doc = "OpenAPI 3.1 of every op, made from the table that the server routes and checks with.",
+	    .status = 200,
+	    .flags = OP_PUBLIC | OP_RAW_OUT,
+	    .run = get_openapi,
+	},
+	{
+	    .id = "get_metrics",
+	    .routes = { { "GET", "/metrics" } },
+	    .summary = "Metrics",
+	    .doc = "Prometheus text, for the internal server only.",
+	    .status = 200,
+	    .flags = OP_INTERNAL | OP_RAW_OUT,
+	    .run = get_metrics,
+	},
+	{ 0 },
+};
