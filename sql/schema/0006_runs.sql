@@ -1,5 +1,7 @@
 -- Coding runs.
--- Invariants: one run, one session, one job; state follows the session's; sealed_credential is wiped when the run ends.
+-- Invariants: one run, one session, one job; a run ends in the transaction that closes its session and finishes its job;
+-- sealed_credential is wiped when the run ends; while a job is behind the run, only the holder of its fence writes here
+-- (besides stop_at and stop_by).
 CREATE TABLE runs (
   id          text PRIMARY KEY,
   org         text NOT NULL REFERENCES orgs,
@@ -18,13 +20,16 @@ CREATE TABLE runs (
   sealed_credential text,
   credential_user   text,
   sandbox     text,                        -- the lease of the attempt under way
-  base_commit text,                        -- what the attempt under way started from
+  draft       text,                        -- JSON of the result whose commit is about to be pushed; what a resumed run completes
   commit      text,                        -- the pushed and verified tip
   stop_at     timestamptz,                 -- when somebody asked for its end
+  stop_by     text,
   created_at  timestamptz NOT NULL DEFAULT now(),
   started_at  timestamptz,
   ended_at    timestamptz,
   CHECK ((state IN ('done', 'error', 'stopped')) = (ended_at IS NOT NULL)),
-  CHECK (ended_at IS NULL OR sealed_credential IS NULL)
+  CHECK (ended_at IS NULL OR sealed_credential IS NULL),
+  CHECK (repo IS NULL OR clone_url IS NULL),
+  CHECK ((repo IS NULL AND clone_url IS NULL) = (branch IS NULL))
 );
 CREATE INDEX runs_org ON runs (org, id);

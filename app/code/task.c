@@ -1,0 +1,165 @@
+#include "code/task.h"
+
+#include <string.h>
+
+#include "auth/principal.h"
+#include "base/js.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "code/ask.h"
+#include "code/tool.h"
+#include "forge/repo.h"
+#include "session/event.h"
+#include "sql/run.h"
+
+enum { DB_WAIT_MS = 5000, TITLE_BYTES = 120 };
+
+void task_raise(atomic_int *why, enum task_why to)
+{
+	int now = atomic_load(why);
+	while (now < (int)to && !atomic_compare_exchange_weak(why, &now, (int)to))
+		;
+}
+
+static int unavailable(struct err *e, const char *reason, const char *msg)
+{
+	(void)err_set(e, ERR_UNAVAILABLE, "%s", msg);
+	e->reason = reason;
+	return -1;
+}
+
+/* COD-14: said before anything is written. */
+static int check_nodes(struct ctx *c, struct pg *db, struct err *e)
+{
+	auto_res struct pg_res *r = PG(db, &q_run_nodes, e, conf_str(c->conf, "INSTANCE"));
+	if (r == NULL)
+		return -1;
+	if (pg_rows(r) == 0)
+		return unavailable(e, "no_node", "No node offers sandboxes: none has been started.");
+	if (pg_bool(r, 0, 2))
+		return 0;
+	if (pg_str(r, 0, 1)[0] == 0)
+		return unavailable(e, "no_node", "No node offers sandboxes: none has been heard of lately.");
+	(void)err_set(e, ERR_UNAVAILABLE, "No node offers sandboxes: %.300s", pg_str(r, 0, 1));
+	e->reason = "no_node";
+	return -1;
+}
+
+static int check_model(const struct ask *a, struct err *e)
+{
+	const struct tool *t = tool_find(a->tool);
+	if (t == NULL) /* the op's schema names the set */
+		return err_field(
+		    e, ERR_BAD_REQUEST, "tool", "tool is one of dev, claude, codex, python, node.");
+	if (!t->model)
+		return 0;
+	(void)err_field(e, ERR_UNAVAILABLE, "tool",
+	    "No model back end is configured for %s; use tool python or node.", t->name);
+	e->reason = "no_model_backend";
+	return -1;
+}
+
+/* The repository in the caller's org, and the branch that the run starts from. */
+static int find_repo(struct ctx *c, struct pg *db, struct ask *a, struct err *e)
+{
+	struct repo r;
+	if (a->repo == NULL)
+		return 0;
+	if (repo_get(c, db, principal_org(c->who), a->repo, &r, e) != 0)
+		return -1;
+	if (a->project != NULL && (r.project == NULL || strcmp(r.project, a->project) != 0))
+		return err_field(
+		    e, ERR_NOT_FOUND, "project", "The repository does not belong to that project.");
+	if (a->base == NULL)
+		a->base = r.default_branch;
+	return 0;
+}
+
+static int adopt(struct ctx *c, struct pg *db, const struct ask *a, struct err *e)
+{
+	struct session_row row;
+	if (session_get(db, c->mem, principal_org(c->who), a->session, &row, e) != 0)
+		return -1;
+	if (strcmp(row.state, "open") != 0)
+		return err_field(e, ERR_CONFLICT, "session",
+		    "The session is closed; leave session out to open a new one.");
+	auto_res struct pg_res *r = PG(db, &q_run_of_session, e, principal_org(c->who), a->session);
+	if (r == NULL)
+		return -1;
+	if (pg_rows(r) > 0)
+		return err_field(
+		    e, ERR_CONFLICT, "session", "The session already has a run; leave session out.");
+	return 0;
+}
+
+/* The prompt's first line, bounded: what lists show. */
+static const char *title_of(struct mem *m, const char *prompt)
+{
+	size_t n = strcspn(prompt, "\n");
+	if (n > TITLE_BYTES)
+		n = utf8_valid(prompt, TITLE_BYTES);
+	return mem_strn(m, prompt, n);
+}
+
+static int open_session(
+    struct ctx *c, struct pg *db, const struct ask *a, struct task_started *got, struct err *e)
+{
+	if (a->session != NULL) {
+		memcpy(got->session, a->session, strlen(a->session) + 1);
+		return 0;
+	}
+	return session_open(db, principal_org(c->who), "coding", title_of(c->mem, a->prompt), c->who->user,
+	    NULL, got->session, e);
+}
+
+static int put_run(struct ctx *c, struct pg *db, const struct seal_key *seal_key, const struct ask *a,
+    const struct task_started *got, struct err *e)
+{
+	char branch[ASK_BRANCH_MAX];
+	const char *sealed = NULL;
+	ask_branch(got->session, branch);
+	if (a->token != NULL) {
+		auto_secret struct secret *s = secret_new(a->token, strlen(a->token));
+		sealed = seal(c->mem, seal_key, got->run, s);
+	}
+	bool repository = a->repo != NULL || a->clone_url != NULL;
+	auto_res struct pg_res *r = PG(db, &q_run_put, e, got->run, principal_org(c->who), a->tool,
+	    got->session, a->repo, a->clone_url, a->base, repository ? branch : NULL, a->prompt,
+	    a->desktop ? "true" : "false", pg_num(c->mem, a->timeout_s), c->who->user, sealed,
+	    a->token != NULL ? a->user : NULL);
+	return r == NULL ? -1 : 0;
+}
+
+static int put_start(
+    struct ctx *c, struct pg *db, const struct ask *a, const struct task_started *got, struct err *e)
+{
+	auto_json json_t *v = js_pack("{s:s,s:s,s:s}", "phase", "start", "run", got->run, "tool", a->tool);
+	js_set_str(v, "repo", a->repo);
+	js_set_str(v, "message", title_of(c->mem, a->prompt));
+	return session_append(db, principal_org(c->who), got->session, "status", v, NULL, e);
+}
+
+int task_start(
+    struct ctx *c, const struct seal_key *seal_key, const json_t *in, struct task_started *got, struct err *e)
+{
+	struct ask a;
+	ask_read(in, &a);
+	if (ask_check(&a, in, conf_str(c->conf, "ALLOW_HTTP_CLONE_HOSTS"), e) != 0 || check_model(&a, e) != 0)
+		return -1;
+	if (a.token != NULL && seal_key == NULL)
+		return unavailable(
+		    e, "no_secret_key", "Credentials cannot be kept here: no SECRET_KEY_FILE is configured.");
+	auto_pg struct pg *db = pg_take(c->db, DB_WAIT_MS, e);
+	if (db == NULL || find_repo(c, db, &a, e) != 0)
+		return -1;
+	if (a.session != NULL && adopt(c, db, &a, e) != 0)
+		return -1;
+	if (check_nodes(c, db, e) != 0)
+		return -1;
+	id_make("run", got->run);
+	if (pg_begin(db, e) != 0 || open_session(c, db, &a, got, e) != 0 ||
+	    put_run(c, db, seal_key, &a, got, e) != 0 || put_start(c, db, &a, got, e) != 0 ||
+	    job_put(db, principal_org(c->who), TASK_JOB_KIND, got->run, e) != 0)
+		return -1; /* given back inside a transaction, the connection rolls back */
+	return pg_commit(db, e);
+}
