@@ -1,0 +1,128 @@
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/js.h"
+#include "base/log.h"
+#include "code/run.h"
+#include "code/tool.h"
+#include "sandbox/lease.h"
+#include "sql/run.h"
+
+enum {
+	/* Beside the tool's time: fetch, checkout, commit, check and push, each with a deadline of its own. */
+	LEASE_SLACK_S = 1800,
+	END_AGAIN_MS = 500,
+	END_TRIES_MS = 60 *
+	    1000, /* a node that restarts is back by then; afterwards its reaper has the lease's end */
+};
+
+static int put_sandbox(struct run *r, struct pg *db, void *arg, struct err *e)
+{
+	(void)arg;
+	auto_res struct pg_res *q = PG(
+	    db, &q_run_set_sandbox, e, r->org, r->id, r->job->id, pg_num(r->mem, r->job->fence), r->box.id);
+	if (q == NULL)
+		return -1;
+	if (pg_affected(q) == 1)
+		return 0;
+	(void)err_set(e, ERR_CONFLICT, "The run belongs to another runner now.");
+	e->reason = "fenced";
+	return -1;
+}
+
+static int find_box(struct run *r, struct pg *db, void *arg, struct err *e)
+{
+	return box_find(db, r->org, arg, &r->box, e);
+}
+
+int run_lease(struct run *r, struct err *e)
+{
+	const struct lease_want want = {
+		.org = r->org,
+		.user = r->created_by,
+		.class = r->desktop ? "desktop" : tool_find(r->tool)->class,
+		.session = r->session,
+		.ttl_s = r->timeout_s + LEASE_SLACK_S,
+	};
+	struct ctx c = run_ctx(r);
+	bool created;
+	if (run_go(r, e) != 0)
+		return -1;
+	auto_json json_t *got = lease_take(&c, &want, &created, e);
+	if (got == NULL)
+		return -1;
+	const char *id = js_str_or(got, "id", ""), *runtime = js_str_or(got, "runtime", "");
+	(void)snprintf(r->box.id, sizeof r->box.id, "%s", id);
+	r->leased = true;
+	/* Refused by the fence: another runner has the run, and swept before this lease existed. run.c ends it. */
+	if (run_try(r, put_sandbox, NULL, e) != 0)
+		return -1;
+	crash_point("run.leased");
+	if (run_step(r, "leased", "ok", e, "Sandbox %s on %s, boundary %s", id, js_str_or(got, "node", "?"),
+		runtime[0] == 0 ? "of the host's default runtime" : runtime) != 0)
+		return -1;
+	return run_try(r, find_box, mem_str(r->mem, id), e);
+}
+
+/* Until it is gone, the node stays away for too long, or the job is lost. */
+static int end_one(struct run *r, const char *id, struct err *e)
+{
+	int64_t until = clock_ms() + END_TRIES_MS;
+	for (;;) {
+		struct ctx c = run_ctx(r);
+		struct err one = { 0 };
+		if (lease_end(&c, r->org, id, &one) == 0 || one.code == ERR_NOT_FOUND)
+			return 0;
+		if (clock_ms() >= until || run_why(r) == TASK_LOST) {
+			*e = one;
+			return -1;
+		}
+		(void)poll(NULL, 0, END_AGAIN_MS);
+	}
+}
+
+int run_unlease(struct run *r, struct err *e)
+{
+	if (!r->leased)
+		return 0;
+	struct err one = { 0 };
+	r->leased = false;
+	int rc = end_one(r, r->box.id, &one);
+	if (run_why(r) == TASK_LOST)
+		return rc;
+	if (rc == 0)
+		return run_step(r, "ended", "ok", e, "Sandbox %s is gone", r->box.id);
+	log_warn("lease not ended", "run", r->id, "org", r->org, "sandbox", r->box.id, "error", one.msg);
+	return run_step(r, "ended", "failed", e,
+	    "Sandbox %s could not be confirmed gone; its node removes it: %s", r->box.id, one.msg);
+}
+
+struct ids {
+	char id[16][sizeof((struct box_addr *)0)->id];
+	int n;
+};
+
+static int list_sandboxes(struct run *r, struct pg *db, void *arg, struct err *e)
+{
+	struct ids *ids = arg;
+	auto_res struct pg_res *q = PG(db, &q_run_sandboxes, e, r->org, r->session);
+	if (q == NULL)
+		return -1;
+	ids->n = pg_rows(q) < 16 ? pg_rows(q) : 16;
+	for (int i = 0; i < ids->n; i++)
+		(void)snprintf(ids->id[i], sizeof ids->id[i], "%s", pg_str(q, i, 0));
+	return 0;
+}
+
+int run_sweep_leases(struct run *r, struct err *e)
+{
+	struct ids ids = { 0 };
+	if (run_try(r, list_sandboxes, &ids, e) != 0)
+		return -1;
+	for (int i = 0; i < ids.n; i++)
+		if (end_one(r, ids.id[i], e) != 0)
+			return -1;
+	return 0;
+}

@@ -1,0 +1,98 @@
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/redact.h"
+#include "code/run.h"
+
+enum { DB_WAIT_MS = 2000, AGAIN_MS = 250, MESSAGE_BYTES = 2000, CTX_MS = 120 * 1000 };
+
+enum task_why run_why(const struct run *r)
+{
+	return (enum task_why)atomic_load(r->why);
+}
+
+bool run_cancelled(void *arg)
+{
+	return run_why(arg) != TASK_GO;
+}
+
+int run_go(const struct run *r, struct err *e)
+{
+	enum task_why why = run_why(r);
+	if (why == TASK_GO)
+		return 0;
+	(void)err_set(e, ERR_CONFLICT, "%s",
+	    why == TASK_STOP        ? "The run was stopped."
+		: why == TASK_DRAIN ? "The runner is ending; another one takes over."
+				    : "The run belongs to another runner now.");
+	e->reason = "interrupted";
+	return -1;
+}
+
+static int once(struct run *r, int (*fn)(struct run *r, struct pg *db, void *arg, struct err *e), void *arg,
+    struct err *e)
+{
+	auto_pg struct pg *db = pg_take(r->svc->db, DB_WAIT_MS, e);
+	return db == NULL ? -1 : fn(r, db, arg, e);
+}
+
+int run_try(struct run *r, int (*fn)(struct run *r, struct pg *db, void *arg, struct err *e), void *arg,
+    struct err *e)
+{
+	for (;;) {
+		struct err one = { 0 };
+		if (once(r, fn, arg, &one) == 0)
+			return 0;
+		if (one.code == ERR_CONFLICT && one.reason != NULL && strcmp(one.reason, "fenced") == 0)
+			task_raise(r->why, TASK_LOST);
+		/* The heartbeat gives up with the lease, so this ends. */
+		if (one.code != ERR_UNAVAILABLE || run_why(r) == TASK_LOST) {
+			if (e->code == ERR_NONE)
+				*e = one;
+			return -1;
+		}
+		(void)poll(NULL, 0, AGAIN_MS);
+	}
+}
+
+struct step {
+	const char *step, *status, *message;
+};
+
+static int put_step(struct run *r, struct pg *db, void *arg, struct err *e)
+{
+	const struct step *s = arg;
+	return session_step(db, r->org, r->session, s->step, s->message, s->status, &r->fence, e);
+}
+
+int run_step(struct run *r, const char *step, const char *status, struct err *e, const char *fmt, ...)
+{
+	char text[MESSAGE_BYTES];
+	va_list ap;
+	va_start(ap, fmt);
+	int n = vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	auto_buf struct buf clean = BUF(8 * MESSAGE_BYTES);
+	size_t len = n < 0 ? 0 : (size_t)n < sizeof text ? (size_t)n : sizeof text - 1;
+	if (r->token != NULL)
+		(void)redact_secret(text, len, secret_use(r->token), &clean);
+	else
+		(void)buf_add(&clean, text, len);
+	struct step s = { step, status, buf_c(&clean) };
+	return run_try(r, put_step, &s, e);
+}
+
+struct ctx run_ctx(const struct run *r)
+{
+	return (struct ctx){
+		.mem = r->mem,
+		.db = r->svc->db,
+		.conf = r->svc->conf,
+		.request_id = r->id,
+		.deadline_ms = clock_ms() + CTX_MS,
+	};
+}
