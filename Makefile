@@ -1,8 +1,13 @@
 # gatehouse: `make help` lists every target. The README's two commands are `make run` and `make test`.
 MAKEFLAGS += --no-builtin-rules
+SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .SECONDARY:
 .DEFAULT_GOAL := all
+# As many jobs as there are processors; the makes below share them.
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += -j$(shell nproc)
+endif
 
 B      ?= build
 MODE   ?= release
@@ -13,18 +18,20 @@ O      := $(B)/$(MODE)
 PKGS   := jansson libpq libcurl openssl libseccomp
 CSTD   := -std=gnu17 -D_GNU_SOURCE -Iapp -I. -I$(B)/gen
 WARN   := -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition \
-          -Wpointer-arith -Wwrite-strings -Wcast-qual -Wformat=2 -Wformat-signedness -Wundef -Wvla -Wnull-dereference \
+          -Wpointer-arith -Wwrite-strings -Wcast-qual -Wformat=2 -Wundef -Wvla -Wnull-dereference \
           -Wimplicit-fallthrough -Wswitch -Wconversion -Wno-missing-field-initializers
-GCCW   := -Wlogical-op -Wduplicated-cond -Wduplicated-branches -Wjump-misses-init
+GCCW   := -Wformat-signedness -Wlogical-op -Wduplicated-cond -Wduplicated-branches -Wjump-misses-init
 HARD   := -fstack-protector-strong -fstack-clash-protection -fcf-protection -D_FORTIFY_SOURCE=2 -fPIE
 OPT.release := -O2 -g $(HARD)
 # The sanitizer build also compiles the named crash points in (base/crash.h); the flow tests run it.
 OPT.asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -DGH_CRASH_POINTS
 OPT.analyze := -O2 -g -fanalyzer
 LD.release  := -pie -Wl,-z,relro,-z,now,-z,noexecstack
-CFLAGS  = $(CSTD) $(WARN) $(if $(findstring gcc,$(CC)),$(GCCW),$(if $(filter cc,$(CC)),$(GCCW))) $(OPT.$(MODE)) $(shell pkg-config --cflags $(PKGS))
+CFLAGS  = $(CSTD) $(WARN) $(if $(findstring gcc,$(CC)),$(GCCW),$(if $(filter cc,$(CC)),$(GCCW))) $(OPT.$(MODE)) $(PKG_C)
 LDFLAGS = $(OPT.$(MODE)) $(LD.$(MODE))
-LDLIBS  = $(shell pkg-config --libs $(PKGS)) -lfcgi -lpthread
+LDLIBS  = $(PKG_L) -lfcgi -lpthread
+PKG_C  := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
+PKG_L  := $(shell pkg-config --libs $(PKGS) 2>/dev/null)
 
 SQL     := $(patsubst sql/query/%.sql,%,$(wildcard sql/query/*.sql))
 GEN_H   := $(SQL:%=$(B)/gen/sql/%.h)
@@ -78,11 +85,69 @@ $(O)/tests/test_%: $(O)/tests/unit/test_%.o $(TLIB) $(LIB)
 $(TLIB): $(patsubst %.c,$(O)/%.o,$(wildcard tests/*.c))
 	$(Q)rm -f $@ && ar rcs $@ $^
 
+# Flow tests are tests/flow/flow_*.c, one program each; the other files there are what they share.
+FLOW    := $(patsubst tests/flow/%.c,$(O)/tests/%,$(wildcard tests/flow/flow_*.c))
+FLIB    := $(O)/libflow.a
+$(FLIB): $(patsubst %.c,$(O)/%.o,$(filter-out tests/flow/flow_%,$(wildcard tests/flow/*.c)))
+	$(Q)rm -f $@ && ar rcs $@ $^
+$(O)/tests/flow_%: $(O)/tests/flow/flow_%.o $(FLIB) $(TLIB) $(LIB)
+	$(Q)mkdir -p $(@D) && echo "  LD    $@"
+	$(Q)$(CC) $(LDFLAGS) $< $(FLIB) $(TLIB) $(LIB) $(LDLIBS) -lcmocka -o $@
+
+# ---- tests: each program's closing lines, and everything it said when it fails
 unit: $(UNIT:%=$(O)/tests/%) ## run the unit tests
-	$(Q)for t in $^; do $$t || exit 1; done
+	$(Q)tests/run.sh 300 $^
+asan: ## the unit tests under the address and undefined-behaviour sanitizers
+	$(Q)$(MAKE) MODE=asan unit
+flow: ## the whole stack, from the sanitizer build
+	$(Q)$(MAKE) MODE=asan all flow-run
+flow-run: $(FLOW)
+	$(Q)$(if $^,tests/run.sh 900 $^)
+test: ## install what is missing, build, check, and run every test
+	$(Q)tests/stack/install.sh test
+	$(Q)$(MAKE) all
+	$(Q)$(MAKE) check
+	$(Q)$(MAKE) unit
+	$(Q)$(MAKE) asan
+	$(Q)$(MAKE) flow
+test-heavy: ## the long forms of tests: more seeds, more data (GATEHOUSE_HEAVY=1)
+	$(Q)GATEHOUSE_HEAVY=1 $(MAKE) flow
+golden: $(UNIT:%=$(O)/tests/%) ## rewrite generated documents (systemd/gatehouse.conf, tests/golden); review the diff
+	$(Q)GATEHOUSE_GOLDEN=1 tests/run.sh 300 $^
+
+# ---- gates. Slow ones keep a stamp for each source, which is made anew when the file or a header of it changes.
+SRC     := $(wildcard app/*/*.c app/*/*/*.c handlers/*.c)
+TESTS   := $(wildcard tests/*.c tests/*/*.c)
+CFILES  := $(SRC) $(TESTS) $(wildcard app/*/*.h app/*/*/*.h handlers/*.h tests/*.h tests/*/*.h)
+# cppcheck reads no system header by itself, and cannot guess these macros.
+QUEUE_H := $(firstword $(wildcard /usr/include/*/sys/queue.h /usr/include/sys/queue.h))
+GATES   := format-check layers lengths ids deploy analyze tidy clang cppcheck
+
+check: ## all gates
+	$(Q)$(MAKE) --output-sync=target --keep-going $(GATES)
+objects: $(SRC:%.c=$(O)/%.o)
+analyze: ## gcc -fanalyzer
+	$(Q)$(MAKE) MODE=analyze objects
+tidy: $(SRC:%.c=$(B)/tidy/%.ok) ## clang-tidy, with clang's own warnings: bugs, function size, complexity
+$(B)/tidy/%.ok: %.c .clang-tidy $(B)/release/%.o
+	$(Q)mkdir -p $(@D) && echo "  TIDY  $<"
+	$(Q)clang-tidy --quiet $< -- $(CSTD) $(WARN) $(PKG_C) 2>&1 | grep -vE '^[0-9]+ warnings? (generated|treated)|^Suppressed' ; \
+		test $${PIPESTATUS[0]} = 0
+	$(Q)touch $@
+clang: $(TESTS:%.c=$(B)/clang/%.ok) ## clang compiles the tests too, without a warning
+$(B)/clang/%.ok: %.c $(B)/release/%.o
+	$(Q)mkdir -p $(@D) && clang -fsyntax-only $(CSTD) $(WARN) $(PKG_C) $< && touch $@
+cppcheck: ## cppcheck
+	$(Q)mkdir -p $(B)/cppcheck && cppcheck --quiet --cppcheck-build-dir=$(B)/cppcheck --enable=warning,performance,portability \
+		--inline-suppr --error-exitcode=1 $(QUEUE_H:%=--include=%) -Iapp app handlers
+format: ## clang-format every source in place
+	$(Q)clang-format -i $(CFILES)
+format-check: ; $(Q)clang-format --dry-run -Werror $(CFILES)
+layers lengths ids deploy: ; $(Q)tests/$@.sh
 
 clean: ; $(Q)rm -rf $(B) ## remove build output
 help: ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
-.PHONY: all unit clean help
--include $(shell find $(O) -name '*.d' 2>/dev/null)
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 16
+.PHONY: all unit asan flow flow-run test test-heavy golden check objects analyze tidy clang cppcheck format format-check \
+	layers lengths ids deploy clean help
+-include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -10,7 +10,8 @@
 #include "base/secret.h"
 
 struct seal_key;
-struct seal_key *seal_load(const char *key_file, struct err *e); /* 32 bytes, or 64 hex digits; mode must not be group/world readable */
+struct seal_key *seal_load(const char *key_file,
+    struct err *e); /* 32 bytes, or 64 hex digits; mode must not be group/world readable */
 void seal_free(struct seal_key *k);
 char *seal(struct mem *m, const struct seal_key *k, const char *what, const struct secret *s);
 struct secret *seal_open(const struct seal_key *k, const char *what, const char *text, struct err *e);

@@ -166,7 +166,9 @@ static bool authority_ends(char c)
 static bool odd_port(const char *p, size_t n)
 {
 	const char *colon = n > 0 && p[0] != '[' ? memchr(p, ':', n) : NULL;
-	for (const char *c = colon; c != NULL && ++c < p + n;)
+	if (colon == NULL)
+		return false;
+	for (const char *c = colon + 1; c < p + n; c++)
 		if (!isdigit((unsigned char)*c))
 			return true;
 	return false;

@@ -222,8 +222,7 @@ static bool token(struct scan *s)
  * written. */
 static bool scan_json(const char *p, size_t n, struct buf *out, int nest, bool many)
 {
-	auto_buf struct buf stack = BUF(n + 1);
-	struct scan s = { .p = p, .n = n, .want = VALUE, .stack = stack, .out = out, .nest = nest };
+	struct scan s = { .p = p, .n = n, .want = VALUE, .stack = BUF(n + 1), .out = out, .nest = nest };
 	bool good = true;
 	while (good && s.at < n) {
 		if (memchr(" \t\r\n", p[s.at], 4) != NULL)
@@ -233,7 +232,7 @@ static bool scan_json(const char *p, size_t n, struct buf *out, int nest, bool m
 		else
 			good = token(&s);
 	}
-	stack = s.stack; /* the owner frees what it grew to */
+	buf_free(&s.stack);
 	return good && s.want == DONE;
 }
 

@@ -145,8 +145,9 @@ static int next(struct parse *s, char c)
 
 int conf_file_parse(const char *p, size_t n, conf_file_fn *got, void *arg, struct err *e)
 {
-	auto_buf struct buf key = BUF(KEY_MAX), value = BUF(VALUE_MAX);
-	struct parse s = { .line = 1, .key = key, .value = value, .got = got, .arg = arg, .e = e };
+	struct parse s = {
+		.line = 1, .key = BUF(KEY_MAX), .value = BUF(VALUE_MAX), .got = got, .arg = arg, .e = e
+	};
 	int rc = memchr(p, 0, n) == NULL ? 0 : err_set(e, ERR_BAD_REQUEST, "The file holds a NUL byte.");
 	for (size_t i = 0; rc == 0 && i < n; i++) {
 		rc = next(&s, p[i]);
@@ -157,7 +158,7 @@ int conf_file_parse(const char *p, size_t n, conf_file_fn *got, void *arg, struc
 		rc = err_set(e, ERR_BAD_REQUEST, "The quotes opened in line %d are not closed.", s.from);
 	else if (rc == 0 && s.state != BEFORE && s.state != COMMENT && s.state != COMMENT_ESCAPE)
 		rc = s.state == KEY ? in_key(&s, '\n') : assign(&s);
-	key = s.key; /* the owners free what they grew to */
-	value = s.value;
+	buf_free(&s.key);
+	buf_free(&s.value);
 	return rc;
 }

@@ -32,7 +32,8 @@ struct proc_opts {
 	bool (*cancelled)(void *arg); /* asked at least every 200 ms; may be NULL */
 	void *arg;
 	int64_t timeout_ms; /* from now; 0 is a bug and asserts */
-	bool leaves; /* it starts what is to outlive it, in its own group: only a deadline or a cancel kills the group */
+	bool
+	    leaves; /* it starts what is to outlive it, in its own group: only a deadline or a cancel kills the group */
 	size_t
 	    max_out_bytes; /* for the collected stdout: past it the child is killed and ERR_TOO_LARGE set; 0: 1 MiB */
 };

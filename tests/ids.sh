@@ -1,0 +1,23 @@
+#!/bin/bash
+# ids.sh - names that documents and tests share exist: spec ids (tests/spec-ids.txt), the tests that app/README.md names as
+# proof, and crash points (app/README.md lists all).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+bad=0
+complain() { echo "ids: $*" >&2; bad=1; }
+
+prefixes=$(cut -d- -f1 tests/spec-ids.txt | sort -u | paste -sd'|')
+while IFS=: read -r file id; do
+  grep -qxF "$id" tests/spec-ids.txt || complain "$file names $id, which the spec does not have"
+done < <(grep -roE --include='*.[ch]' --include='*.sh' --include='*.sql' --include='*.md' --include='*.conf' \
+  "\b($prefixes)-[0-9]+\b" app handlers tests sql nginx systemd | sort -u)
+
+sources=(app handlers tests)
+for name in $(grep -oE '\btest_[a-z0-9_]{12,}' app/README.md | sort -u); do
+  grep -rqw --include='*.[ch]' "$name" tests || complain "app/README.md names $name, which is no test"
+done
+points=$(grep -rhoE --include='*.c' 'crash_point\("[^"]+"\)' "${sources[@]}" | sed -E 's/.*"(.*)".*/\1/' | sort -u)
+for p in $points; do
+  grep -qF "\`$p\`" app/README.md || complain "crash point $p is not in app/README.md"
+done
+exit $bad
