@@ -48,8 +48,7 @@ static int begin(struct run *r, struct pg *db, void *arg, struct err *e)
 	r->credential_user = or_null(r->mem, q, 11);
 	r->draft = or_null(r->mem, q, 12);
 	if (pg_bool(q, 0, 13))
-		task_raise(r->why, TASK_STOP);
-	r->stop_by = or_null(r->mem, q, 14);
+		task_raise(r->hold, TASK_STOP);
 	return 0;
 }
 
@@ -240,10 +239,10 @@ static int close_all(struct run *r, struct pg *db, void *arg, struct err *e)
 	return pg_commit(db, e);
 }
 
-static int has_ended(struct run *r, struct pg *db, void *arg, struct err *e)
+static int read_run(struct run *r, struct pg *db, void *arg, struct err *e)
 {
-	auto_json json_t *run = runs_get(db, r->org, r->id, e);
-	*(bool *)arg = js_get(run, "endedAt") != NULL;
+	json_t *run = runs_get(db, r->org, r->id, e);
+	*(json_t **)arg = run;
 	return run == NULL ? -1 : 0;
 }
 
@@ -270,7 +269,7 @@ static int close_run(struct run *r, const char *state, json_t *payload, struct e
 {
 	auto_json json_t *shown = hide(r, payload);
 	struct closing c = { state, shown };
-	bool ended = false;
+	auto_json json_t *now = NULL;
 	struct err one = { 0 };
 	crash_point("run.closing");
 	if (run_try(r, revoke_all, NULL, e) != 0)
@@ -278,17 +277,20 @@ static int close_run(struct run *r, const char *state, json_t *payload, struct e
 	if (run_try(r, close_all, &c, e) == 0)
 		return 0;
 	/* A commit whose answer was lost: tried again, it finds its own fence gone. */
-	return run_try(r, has_ended, &ended, &one) == 0 && ended ? 0 : -1;
+	return run_try(r, read_run, &now, &one) == 0 && js_get(now, "endedAt") != NULL ? 0 : -1;
 }
 
 static int close_failed(struct run *r, const struct err *fault, struct err *e)
 {
 	bool stopped = run_why(r) == TASK_STOP;
-	auto_json json_t *v = json_object();
-	if (stopped && r->stop_by != NULL)
-		js_set_str(v, "message", mem_fmt(r->mem, "The run was stopped by %s.", r->stop_by));
-	else
-		js_set_str(v, "message", stopped ? "The run was stopped." : fault->msg);
+	auto_json json_t *v = json_object(), *row = NULL;
+	if (stopped && run_try(r, read_run, &row, e) != 0)
+		return -1;
+	const char *by = js_str(row, "stopRequestedBy");
+	js_set_str(v, "message",
+	    !stopped         ? fault->msg
+		: by == NULL ? "The run was stopped."
+			     : mem_fmt(r->mem, "The run was stopped by %s.", by));
 	js_set_str(v, "code",
 	    stopped                     ? "stopped"
 		: fault->reason != NULL ? fault->reason
@@ -344,13 +346,13 @@ static void log_end(const struct run *r, int rc, const struct err *fault)
 	    "attempt", mem_fmt(m, "%d", r->job->attempt), "error", rc == 0 ? NULL : fault->msg);
 }
 
-int task_run(const struct runner *svc, const struct job *j, atomic_int *why, struct err *e)
+int task_run(const struct runner *svc, const struct job *j, struct task_hold *hold, struct err *e)
 {
 	auto_mem struct mem *m = mem_new();
 	struct run r = {
 		.svc = svc,
 		.job = j,
-		.why = why,
+		.hold = hold,
 		.mem = m,
 		.fence = { .job_id = j->id, .fence = j->fence },
 		.id = j->subject,

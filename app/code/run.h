@@ -17,13 +17,13 @@
 struct run {
 	const struct runner *svc;
 	const struct job *job;
-	atomic_int *why; /* enum task_why */
+	struct task_hold *hold;
 	struct mem *mem;
 	struct fence fence;
 
 	/* The row. */
 	const char *id, *org, *tool, *session, *repo, *clone_url, *base_branch, *branch, *prompt, *created_by;
-	const char *sealed, *credential_user, *draft, *stop_by;
+	const char *sealed, *credential_user, *draft;
 	bool desktop;
 	long long timeout_s;
 

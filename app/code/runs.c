@@ -19,7 +19,8 @@ enum {
 	CREATED_AT,
 	ENDED_AT,
 	STOP_AT,
-	MS
+	MS,
+	STOP_BY
 };
 
 static json_t *row_json(const struct pg_res *r, int i)
@@ -42,6 +43,7 @@ static json_t *row_json(const struct pg_res *r, int i)
 		{ "createdAt", CREATED_AT },
 		{ "endedAt", ENDED_AT },
 		{ "stopRequestedAt", STOP_AT },
+		{ "stopRequestedBy", STOP_BY },
 	};
 	json_t *v = json_object();
 	for (size_t k = 0; k < sizeof text / sizeof text[0]; k++)

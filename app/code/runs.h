@@ -8,7 +8,7 @@
 struct principal;
 
 /* {id, kind, tool, repo, cloneUrl, base, branch, state, session, commit, createdBy, createdAt, endedAt, stopRequestedAt,
- * durationMs, costMillicents}. New reference; ERR_NOT_FOUND for another org's too. */
+ * stopRequestedBy, durationMs, costMillicents}. New reference; ERR_NOT_FOUND for another org's too. */
 json_t *runs_get(struct pg *db, const char *org, const char *id, struct err *e);
 /* Newest first, ids below `before` ("" for the start). */
 json_t *runs_list(struct pg *db, const char *org, const char *before, int limit, struct err *e);

@@ -10,9 +10,21 @@
 
 enum { DB_WAIT_MS = 2000, AGAIN_MS = 250, MESSAGE_BYTES = 2000, CTX_MS = 120 * 1000 };
 
+void task_raise(struct task_hold *h, enum task_why to)
+{
+	int now = atomic_load(&h->why);
+	while (now < (int)to && !atomic_compare_exchange_weak(&h->why, &now, (int)to))
+		;
+}
+
+enum task_why task_held(const struct task_hold *h)
+{
+	return clock_ms() >= atomic_load(&h->until_ms) ? TASK_LOST : (enum task_why)atomic_load(&h->why);
+}
+
 enum task_why run_why(const struct run *r)
 {
-	return (enum task_why)atomic_load(r->why);
+	return task_held(r->hold);
 }
 
 bool run_cancelled(void *arg)
@@ -48,7 +60,7 @@ int run_try(struct run *r, int (*fn)(struct run *r, struct pg *db, void *arg, st
 		if (once(r, fn, arg, &one) == 0)
 			return 0;
 		if (one.code == ERR_CONFLICT && one.reason != NULL && strcmp(one.reason, "fenced") == 0)
-			task_raise(r->why, TASK_LOST);
+			task_raise(r->hold, TASK_LOST);
 		/* The heartbeat gives up with the lease, so this ends. */
 		if (one.code != ERR_UNAVAILABLE || run_why(r) == TASK_LOST) {
 			if (e->code == ERR_NONE)

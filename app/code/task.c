@@ -14,13 +14,6 @@
 
 enum { DB_WAIT_MS = 5000, TITLE_BYTES = 120 };
 
-void task_raise(atomic_int *why, enum task_why to)
-{
-	int now = atomic_load(why);
-	while (now < (int)to && !atomic_compare_exchange_weak(why, &now, (int)to))
-		;
-}
-
 static int unavailable(struct err *e, const char *reason, const char *msg)
 {
 	(void)err_set(e, ERR_UNAVAILABLE, "%s", msg);

@@ -31,7 +31,14 @@ enum task_why {
 	TASK_DRAIN, /* the runner is ending: end the lease and hand the job back */
 	TASK_LOST,  /* the job is another runner's now: write nothing more */
 };
-void task_raise(atomic_int *why, enum task_why to);
+/* What others tell a run while it works. */
+struct task_hold {
+	atomic_int why; /* enum task_why */
+	_Atomic(int64_t)
+	    until_ms; /* monotonic: past it the job's lease may have run out, which is TASK_LOST too */
+};
+void task_raise(struct task_hold *h, enum task_why to);
+enum task_why task_held(const struct task_hold *h);
 
 struct runner { /* services of the process */
 	struct pg_pool *db;
@@ -39,7 +46,7 @@ struct runner { /* services of the process */
 	const struct seal_key *seal; /* NULL when not configured */
 };
 /* Execute one claimed run to its terminal event. Returns 0 when the job is finished (also when the run failed), -1 with e
- * when it was handed back or lost. `why` may be raised by other threads at any time. */
-int task_run(const struct runner *r, const struct job *j, atomic_int *why, struct err *e);
+ * when it was handed back or lost. `hold` may be changed by other threads at any time. */
+int task_run(const struct runner *r, const struct job *j, struct task_hold *hold, struct err *e);
 /* Remove what killed runners left under RUNNER_DIR; directories of living ones are locked. */
 void task_sweep(const struct conf *conf);

@@ -14,7 +14,7 @@ SELECT id, kind, tool, repo, clone_url, base, branch, state, session, commit, cr
   to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
   to_char(ended_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
   to_char(stop_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
-  (extract(epoch FROM COALESCE(ended_at, clock_timestamp()) - created_at) * 1000)::bigint
+  (extract(epoch FROM COALESCE(ended_at, clock_timestamp()) - created_at) * 1000)::bigint, stop_by
 FROM runs WHERE org = $1 AND id = $2
 
 -- name: run_list
@@ -23,7 +23,7 @@ SELECT id, kind, tool, repo, clone_url, base, branch, state, session, commit, cr
   to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
   to_char(ended_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
   to_char(stop_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
-  (extract(epoch FROM COALESCE(ended_at, clock_timestamp()) - created_at) * 1000)::bigint
+  (extract(epoch FROM COALESCE(ended_at, clock_timestamp()) - created_at) * 1000)::bigint, stop_by
 FROM runs WHERE org = $1 AND id < $2 ORDER BY id DESC LIMIT $3::int
 
 -- name: run_of_session
@@ -49,7 +49,7 @@ WITH held AS (
 UPDATE runs SET state = 'running', started_at = COALESCE(started_at, clock_timestamp())
 WHERE org = $1 AND id = $2 AND state IN ('queued', 'running') AND EXISTS (SELECT FROM held)
 RETURNING tool, session, repo, clone_url, base, branch, prompt, desktop, timeout_s, created_by, sealed_credential,
-  credential_user, draft, stop_at IS NOT NULL, stop_by
+  credential_user, draft, stop_at IS NOT NULL
 
 -- name: run_set_sandbox
 -- $1 org, $2 id, $3 job, $4 fence, $5 sandbox

@@ -1,0 +1,411 @@
+/*
+ * coding.c - coding runs: post a task and watch it (COD-1, STR-5), list and read runs (COD-12), ask for an end (COD-15).
+ */
+#include <string.h>
+#include <strings.h>
+
+#include "auth/principal.h"
+#include "base/js.h"
+#include "base/limits.h"
+#include "code/runs.h"
+#include "code/task.h"
+#include "code/tool.h"
+#include "handlers.h"
+#include "session/watch.h"
+
+enum {
+	DB_WAIT_MS = 5000,
+	/* A prompt of 1 MiB may need six bytes for each of its own as JSON ("\u0001"). */
+	TASK_BODY_BYTES = 7 << 20,
+	NAME_BYTES =
+	    400, /* longer than any good name, so that a bad one is refused with the rule it breaks */
+};
+
+#define RUN "run_01jdq3v8m5c7x2k9f4t6w0b1ra"
+#define SES "ses_01jdq3v8m5c7x2k9f4t6w0b1ra"
+
+static const struct param credential_in[] = {
+	{ .name = "username",
+	    .type = T_STR,
+	    .min = 1,
+	    .max = 256,
+	    .doc = "`x-access-token` when not given." },
+	{ .name = "token",
+	    .type = T_STR,
+	    .required = true,
+	    .min = 1,
+	    .max = 4096,
+	    .doc = "Used for git over HTTP with that one repository, by the runner; it never enters the "
+		   "sandbox." },
+	{ 0 },
+};
+
+static const struct param task_in[] = {
+	{ .name = "prompt",
+	    .type = T_STR,
+	    .required = true,
+	    .max = LIMIT_PROMPT_BYTES,
+	    .doc = "What is to be done: a program for python and node, an instruction for an agent. Its "
+		   "first line becomes the "
+		   "commit message.",
+	    .example = "\"open('hello.txt', 'w').write('Hello.\\\\n')\"" },
+	{ .name = "tool",
+	    .type = T_ENUM,
+	    .values = tool_names,
+	    .doc = "What works on it; `dev` when not given.",
+	    .example = "\"python\"" },
+	{ .name = "repo",
+	    .type = T_STR,
+	    .min = 1,
+	    .max = NAME_BYTES,
+	    .doc = "A repository of this forge.",
+	    .example = "\"demo\"" },
+	{ .name = "project",
+	    .type = T_STR,
+	    .min = 1,
+	    .max = 64,
+	    .doc = "The project that `repo` must belong to. A run never keeps a project's disk." },
+	{ .name = "cloneUrl",
+	    .type = T_STR,
+	    .min = 1,
+	    .max = 2048,
+	    .doc = "A repository elsewhere, over https. Neither `repo` nor `cloneUrl`: a run without a "
+		   "repository." },
+	{ .name = "base",
+	    .type = T_STR,
+	    .min = 1,
+	    .max = NAME_BYTES,
+	    .doc = "The branch to start from; the repository's default branch when not given.",
+	    .example = "\"main\"" },
+	{ .name = "credential", .type = T_OBJ, .fields = credential_in, .doc = "For `cloneUrl` only." },
+	{ .name = "timeoutSec",
+	    .type = T_INT,
+	    .min = 1,
+	    .max = LIMIT_RUN_S,
+	    .doc = "How long the tool may work; 1500 when not given.",
+	    .example = "600" },
+	{ .name = "session",
+	    .type = T_STR,
+	    .min = 1,
+	    .max = 64,
+	    .doc = "An open session of the organisation to narrate into." },
+	{ .name = "branch",
+	    .type = T_STR,
+	    .min = 1,
+	    .max = NAME_BYTES,
+	    .doc = "Only ever `agent/<tail of the session id>`: the branch is not a choice." },
+	{ .name = "target",
+	    .type = T_STR,
+	    .min = 1,
+	    .max = 64,
+	    .doc = "A registered machine of the organisation; none can be yet." },
+	{ .name = "desktop", .type = T_BOOL, .doc = "A sandbox with a desktop; not offered yet." },
+	{ 0 },
+};
+
+static const struct param task_out[] = {
+	{ .name = "run", .type = T_STR, .required = true, .doc = "The run.", .example = "\"" RUN "\"" },
+	{ .name = "session",
+	    .type = T_STR,
+	    .required = true,
+	    .doc = "The session to watch.",
+	    .example = "\"" SES "\"" },
+	{ 0 },
+};
+
+static const struct param path_out[] = {
+	{ .name = "path", .type = T_STR, .required = true, .max = 4096, .doc = "The file." },
+	{ .name = "insertions", .type = T_INT, .required = true, .doc = "Lines." },
+	{ .name = "deletions", .type = T_INT, .required = true, .doc = "Lines." },
+	{ .name = "binary", .type = T_BOOL, .required = true, .doc = "Not counted in lines." },
+	{ 0 },
+};
+static const struct param path_item[] = {
+	{ .name = "path", .type = T_OBJ, .fields = path_out, .doc = "One file." }, { 0 }
+};
+static const struct param diffstat_out[] = {
+	{ .name = "files", .type = T_INT, .required = true, .doc = "How many differ." },
+	{ .name = "insertions", .type = T_INT, .required = true, .doc = "Lines." },
+	{ .name = "deletions", .type = T_INT, .required = true, .doc = "Lines." },
+	{ .name = "paths",
+	    .type = T_ARR,
+	    .required = true,
+	    .fields = path_item,
+	    .doc = "The first of them." },
+	{ .name = "more", .type = T_BOOL, .required = true, .doc = "There are more than are listed." },
+	{ 0 },
+};
+static const struct param pr_out[] = {
+	{ .name = "identifier", .type = T_STR, .required = true, .doc = "What was proposed: the branch." },
+	{ .name = "url", .type = T_STR, .required = true, .doc = "Its page." },
+	{ 0 },
+};
+
+static const char *const types[] = { "status", "step", "tool-call", "log", "message", "result", "error",
+	"ping", "reconnect", NULL };
+static const struct param line_out[] = {
+	{ .name = "seq",
+	    .type = T_INT,
+	    .doc = "Counts from 1 without gaps; pings have none.",
+	    .example = "1" },
+	{ .name = "time",
+	    .type = T_TIME,
+	    .doc = "When it was written.",
+	    .example = "\"2026-11-29T12:00:00.000Z\"" },
+	{ .name = "type",
+	    .type = T_ENUM,
+	    .required = true,
+	    .values = types,
+	    .doc = "The last line is one `result` or `error`; a stream that ends without it is incomplete: "
+		   "go on with "
+		   "watch_session.",
+	    .example = "\"result\"" },
+	{ .name = "step",
+	    .type = T_STR,
+	    .doc = "Of `step`: leased, fetch, checkout, tool, commit, collect, check, push, ended, verify, "
+		   "propose. Of `tool-call`: "
+		   "exit." },
+	{ .name = "message", .type = T_STR, .max = 61440, .doc = "A sentence, or output of the tool." },
+	{ .name = "status", .type = T_STR, .doc = "Of `step`: running, ok or failed." },
+	{ .name = "phase", .type = T_STR, .doc = "Of the first line: start." },
+	{ .name = "run", .type = T_STR, .doc = "Of the first line: the run." },
+	{ .name = "tool", .type = T_STR, .doc = "Of the first line." },
+	{ .name = "repo", .type = T_STR, .nullable = true, .doc = "Of the first line." },
+	{ .name = "after", .type = T_INT, .doc = "Of `reconnect`: where to go on." },
+	{ .name = "code",
+	    .type = T_STR,
+	    .doc = "Of `error`: a word for programs; `stopped` when somebody asked for the end." },
+	{ .name = "ok", .type = T_BOOL, .doc = "Of `result`: always true." },
+	{ .name = "changed", .type = T_BOOL, .doc = "Of `result`: the tip of the branch moved." },
+	{ .name = "branch",
+	    .type = T_STR,
+	    .nullable = true,
+	    .doc = "Of `result`: what was pushed; null when nothing changed." },
+	{ .name = "commit",
+	    .type = T_STR,
+	    .nullable = true,
+	    .doc = "Of `result`: the tip in the repository's own storage." },
+	{ .name = "diffstat",
+	    .type = T_OBJ,
+	    .nullable = true,
+	    .fields = diffstat_out,
+	    .doc = "Of `result`: base to tip." },
+	{ .name = "pr",
+	    .type = T_OBJ,
+	    .nullable = true,
+	    .fields = pr_out,
+	    .doc = "Of `result`: what was proposed, if anything." },
+	{ .name = "url", .type = T_STR, .doc = "Of `result`: the branch's page; empty for none." },
+	{ .name = "logTail",
+	    .type = T_STR,
+	    .max = 61440,
+	    .doc = "Of `result` and `error`: the end of the tool's output." },
+	{ .name = "attempts",
+	    .type = T_INT,
+	    .doc = "Of `result` and `error`: more than 1 when a runner was replaced." },
+	{ 0 },
+};
+
+static const char *const states[] = { "queued", "running", "done", "error", "stopped", NULL };
+static const struct param run_out[] = {
+	{ .name = "id",
+	    .type = T_STR,
+	    .required = true,
+	    .doc = "The run; sortable by creation.",
+	    .example = "\"" RUN "\"" },
+	{ .name = "kind", .type = T_STR, .required = true, .doc = "`coding`.", .example = "\"coding\"" },
+	{ .name = "tool",
+	    .type = T_STR,
+	    .required = true,
+	    .doc = "What worked on it.",
+	    .example = "\"python\"" },
+	{ .name = "repo",
+	    .type = T_STR,
+	    .required = true,
+	    .nullable = true,
+	    .doc = "The repository of this forge." },
+	{ .name = "cloneUrl",
+	    .type = T_STR,
+	    .required = true,
+	    .nullable = true,
+	    .max = 2048,
+	    .doc = "The repository elsewhere." },
+	{ .name = "base",
+	    .type = T_STR,
+	    .required = true,
+	    .nullable = true,
+	    .doc = "The branch it started from." },
+	{ .name = "branch",
+	    .type = T_STR,
+	    .required = true,
+	    .nullable = true,
+	    .doc = "The branch it pushes; null without repository." },
+	{ .name = "state",
+	    .type = T_ENUM,
+	    .required = true,
+	    .values = states,
+	    .doc = "How far it is.",
+	    .example = "\"running\"" },
+	{ .name = "session",
+	    .type = T_STR,
+	    .required = true,
+	    .doc = "Where it narrates.",
+	    .example = "\"" SES "\"" },
+	{ .name = "commit",
+	    .type = T_STR,
+	    .required = true,
+	    .nullable = true,
+	    .doc = "What it pushed; null when nothing." },
+	{ .name = "createdBy",
+	    .type = T_STR,
+	    .required = true,
+	    .doc = "Who started it.",
+	    .example = "\"ann\"" },
+	{ .name = "createdAt",
+	    .type = T_TIME,
+	    .required = true,
+	    .doc = "When.",
+	    .example = "\"2026-11-29T12:00:00.000Z\"" },
+	{ .name = "endedAt", .type = T_TIME, .required = true, .nullable = true, .doc = "When it ended." },
+	{ .name = "stopRequestedAt",
+	    .type = T_TIME,
+	    .required = true,
+	    .nullable = true,
+	    .doc = "When its end was asked for; its state says when it has come." },
+	{ .name = "stopRequestedBy", .type = T_STR, .required = true, .nullable = true, .doc = "Who asked." },
+	{ .name = "durationMs",
+	    .type = T_INT,
+	    .required = true,
+	    .doc = "From the post to its end, or until now.",
+	    .example = "2150" },
+	{ .name = "costMillicents",
+	    .type = T_INT,
+	    .required = true,
+	    .nullable = true,
+	    .doc = "What it cost; null: this deployment has no prices." },
+	{ 0 },
+};
+static const struct param list_in[] = { LIST_PARAMS, { 0 } };
+static const struct param list_out[] = { LIST_OUT(run_out, "Runs, newest first."), { 0 } };
+static const struct param one_in[] = {
+	{ .name = "run",
+	    .type = T_STR,
+	    .required = true,
+	    .min = 1,
+	    .max = 64,
+	    .doc = "The run.",
+	    .example = "\"" RUN "\"" },
+	{ 0 },
+};
+
+/* One of the comma-separated preferences of RFC 7240. */
+static bool prefers_async(struct ctx *c)
+{
+	const char *p = reply_param(c, "HTTP_PREFER");
+	static const char async[] = "respond-async";
+	while (p != NULL && *p != 0) {
+		p += strspn(p, ", \t");
+		size_t n = strcspn(p, ",; \t");
+		if (n == sizeof async - 1 && strncasecmp(p, async, n) == 0)
+			return true;
+		p += strcspn(p, ",");
+	}
+	return false;
+}
+
+static json_t *start(struct ctx *c, json_t *in, struct err *e)
+{
+	const struct api *api = c->app;
+	struct task_started got;
+	if (task_start(c, api->seal, in, &got, e) != 0)
+		return NULL;
+	reply_header(c, "Location", mem_fmt(c->mem, "/v1/agents/sessions/%s", got.session));
+	if (!prefers_async(c))
+		return watch_session(api->hub, c, principal_org(c->who), got.session, 0);
+	reply_header(c, "Preference-Applied", "respond-async");
+	reply_status(c, 202);
+	return js_pack("{s:s,s:s}", "run", got.run, "session", got.session);
+}
+
+static json_t *list(struct ctx *c, json_t *in, struct err *e)
+{
+	const char *before = list_cursor(c, in, e);
+	auto_pg struct pg *db = before == NULL ? NULL : pg_take(c->db, DB_WAIT_MS, e);
+	if (db == NULL)
+		return NULL;
+	int limit = list_limit(in);
+	json_t *rows = runs_list(db, principal_org(c->who), before, limit + 1, e);
+	return rows == NULL ? NULL : list_reply(rows, limit, "id");
+}
+
+static json_t *get(struct ctx *c, json_t *in, struct err *e)
+{
+	auto_pg struct pg *db = pg_take(c->db, DB_WAIT_MS, e);
+	return db == NULL ? NULL : runs_get(db, principal_org(c->who), js_str(in, "run"), e);
+}
+
+static json_t *stop(struct ctx *c, json_t *in, struct err *e)
+{
+	auto_pg struct pg *db = pg_take(c->db, DB_WAIT_MS, e);
+	return db == NULL ? NULL : runs_stop(db, c->who, js_str(in, "run"), e);
+}
+
+const struct op coding_ops[] = {
+	{
+	    .id = "start_coding_run",
+	    .routes = { { "POST", "/v1/coding-tasks" } },
+	    .summary = "Start a coding run",
+	    .doc = "Lease a sandbox, hand it the repository, let the tool work there, and push what changed "
+		   "to a branch of its own; "
+		   "then the sandbox is gone. The answer is the run's stream; leaving it does not disturb "
+		   "the run. With `Prefer: "
+		   "respond-async` it is 202 and the session to watch.",
+	    .scope = "coding",
+	    .in = task_in,
+	    .out = task_out,
+	    .line = line_out,
+	    .status = 202,
+	    .flags = OP_STREAM | OP_TOOL,
+	    .max_body_bytes = TASK_BODY_BYTES,
+	    .run = start,
+	},
+	{
+	    .id = "list_runs",
+	    .routes = { { "GET", "/v1/bots" } },
+	    .summary = "List runs",
+	    .doc = "The runs of your organisation, newest first.",
+	    .scope = "coding",
+	    .in = list_in,
+	    .out = list_out,
+	    .status = 200,
+	    .flags = OP_TOOL,
+	    .run = list,
+	},
+	{
+	    .id = "get_run",
+	    .routes = { { "GET", "/v1/bots/{run}" } },
+	    .summary = "Get a run",
+	    .doc = "What a run is and how far it has come. What it did is in its session.",
+	    .scope = "coding",
+	    .in = one_in,
+	    .out = run_out,
+	    .status = 200,
+	    .flags = OP_TOOL,
+	    .run = get,
+	},
+	{
+	    .id = "stop_bot_run",
+	    .routes = { { "POST", "/v1/bots/{run}/stop" } },
+	    .summary = "Stop a run",
+	    .doc = "End what the run is doing, end its sandbox, and close its session as stopped. For who "
+		   "started it and for admins. "
+		   "The answer comes at once; stopping what has ended changes nothing.",
+	    .scope = "coding",
+	    .in = one_in,
+	    .out = run_out,
+	    .status = 200,
+	    .flags = OP_TOOL,
+	    .run = stop,
+	},
+	{ 0 },
+};
