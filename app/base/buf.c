@@ -22,6 +22,7 @@ char *buf_room(struct buf *b, size_t n)
 			cap = need;
 		b->p = xrealloc(b->p, cap);
 		b->cap = cap;
+		b->p[b->n] = 0; /* also a string when the caller then has nothing to count */
 	}
 	return b->p + b->n;
 }

@@ -1,7 +1,7 @@
 /*
  * buf.h - the one string builder: bytes that grow up to a stated maximum.
  * Going past the maximum is remembered (buf_full) and appends nothing: never a silent truncation.
- * Always NUL-terminated after the first append, but may hold NULs; use p and n.
+ * Always NUL-terminated once there is memory, but may hold NULs; use p and n.
  */
 #pragma once
 
