@@ -27,7 +27,8 @@ OPT.release := -O2 -g $(HARD)
 OPT.asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -DGH_CRASH_POINTS
 OPT.analyze := -O2 -g -fanalyzer
 LD.release  := -pie -Wl,-z,relro,-z,now,-z,noexecstack
-CFLAGS  = $(CSTD) $(WARN) $(if $(findstring gcc,$(CC)),$(GCCW),$(if $(filter cc,$(CC)),$(GCCW))) $(OPT.$(MODE)) $(PKG_C)
+GCCW_ON = $(if $(findstring gcc,$(CC)),$(GCCW),$(if $(filter cc,$(CC)),$(GCCW)))
+CFLAGS  = $(CSTD) $(WARN) $(GCCW_ON) $(OPT.$(MODE)) $(PKG_C)
 LDFLAGS = $(OPT.$(MODE)) $(LD.$(MODE))
 LDLIBS  = $(PKG_L) -lfcgi -lpthread
 PKG_C  := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
@@ -47,7 +48,12 @@ BINS    := $(patsubst $(O)/gatehouse-gatehouse,$(O)/gatehouse,$(MAINS:%=$(O)/gat
 TLIB    := $(O)/libtest.a
 UNIT    := $(patsubst tests/unit/%.c,%,$(wildcard tests/unit/test_*.c))
 
-all: $(LIB) $(BINS) ## build every binary
+# The agent inside every sandbox: static, without sanitizers in any mode, and of the base layer only what needs no library.
+BOX     := $(O)/gatehouse-box
+BOX_SRC := $(wildcard app/box/*.c) $(addprefix app/base/,err.c clock.c str.c)
+BOX_OBJ := $(BOX_SRC:%.c=$(O)/static/%.o)
+
+all: $(LIB) $(BINS) $(BOX) ## build every binary
 
 $(B)/gen/sql/%.h: sql/query/%.sql sql/embed.awk
 	$(Q)mkdir -p $(@D) && awk -v mode=h -v module=$* -f sql/embed.awk $< > $@
@@ -77,6 +83,15 @@ endef
 $(O)/gatehouse-%: $(O)/app/main/%.o $(LIB) ; $(link)
 $(O)/gatehouse: $(O)/app/main/gatehouse.o $(LIB) ; $(link)
 
+$(O)/static/%.o: %.c Makefile
+	$(Q)mkdir -p $(@D)
+	$(Q)echo "  CC    $< (static)"
+	$(Q)$(CC) $(CSTD) $(WARN) $(GCCW_ON) $(OPT.release) -MMD -MP -c $< -o $@
+
+$(BOX): $(BOX_OBJ)
+	$(Q)echo "  LD    $@"
+	$(Q)$(CC) $(OPT.release) -static-pie $^ -o $@
+
 # A unit test may define fakes of its subject's neighbours: they are found before the archive's members.
 $(O)/tests/test_%: $(O)/tests/unit/test_%.o $(TLIB) $(LIB)
 	$(Q)mkdir -p $(@D) && echo "  LD    $@"
@@ -95,6 +110,9 @@ $(O)/tests/flow_%: $(O)/tests/flow/flow_%.o $(FLIB) $(TLIB) $(LIB)
 	$(Q)$(CC) $(LDFLAGS) $< $(FLIB) $(TLIB) $(LIB) $(LDLIBS) -lcmocka -o $@
 
 # ---- tests: each program's closing lines, and everything it said when it fails
+# These run the real box.
+$(filter $(O)/tests/test_box%,$(UNIT:%=$(O)/tests/%)): $(BOX)
+
 unit: $(UNIT:%=$(O)/tests/%) ## run the unit tests
 	$(Q)tests/run.sh 300 $^
 asan: ## the unit tests under the address and undefined-behaviour sanitizers

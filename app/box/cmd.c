@@ -1,0 +1,468 @@
+/* cmd.c - commands from START to EXIT (SBX-40…42), and what is kept of them afterwards. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "box/box.h"
+#include "box/path.h"
+#include "box/tree.h"
+
+static void close_fd(int *fd)
+{
+	if (*fd >= 0)
+		(void)close(*fd);
+	*fd = -1;
+}
+
+struct cmd *cmd_any(struct box *b, uint32_t id)
+{
+	for (struct cmd *c = b->cmds; c != NULL; c = c->next)
+		if (c->id == id)
+			return c;
+	return NULL;
+}
+
+struct cmd *cmd_find(struct box *b, uint32_t id)
+{
+	struct cmd *c = cmd_any(b, id);
+	return c == NULL || c->dropped ? NULL : c;
+}
+
+int cmd_live(const struct box *b)
+{
+	int n = 0;
+	for (const struct cmd *c = b->cmds; c != NULL; c = c->next)
+		n += c->state != CMD_ENDED;
+	return n;
+}
+
+static void unlink_cmd(struct box *b, struct cmd *c)
+{
+	struct cmd **at = &b->cmds;
+	while (*at != c)
+		at = &(*at)->next;
+	*at = c->next;
+	close_fd(&c->in_fd);
+	close_fd(&c->report_fd);
+	close_fd(&c->go_fd);
+	close_fd(&c->fd[0]);
+	close_fd(&c->fd[1]);
+	ring_free(&c->out[0]);
+	ring_free(&c->out[1]);
+	free(c->start);
+	free(c);
+}
+
+void cmd_forget(struct box *b, struct cmd *c)
+{
+	sub_drop(b, c);
+	unlink_cmd(b, c);
+}
+
+static struct cmd *add(struct box *b, uint32_t id, const unsigned char *p, size_t n)
+{
+	struct cmd *c = calloc(1, sizeof *c);
+	unsigned char *copy = c == NULL ? NULL : malloc(n);
+	if (copy == NULL) {
+		free(c);
+		return NULL;
+	}
+	memcpy(copy, p, n);
+	*c = (struct cmd){ .id = id,
+		.start = copy,
+		.start_n = n,
+		.in_fd = -1,
+		.report_fd = -1,
+		.go_fd = -1,
+		.fd = { -1, -1 },
+		.mark = tree_mark(id) };
+	struct cmd **at = &b->cmds;
+	while (*at != NULL)
+		at = &(*at)->next;
+	*at = c;
+	return c;
+}
+
+static void refuse(struct box *b, struct cmd *c, int err, const char *what)
+{
+	say_error(b, c->id, fault_of(err), "%s: %s", what, strerror(err));
+	cmd_forget(b, c);
+}
+
+/* The descriptor of its standard input, or -1 with errno. */
+static int open_stdin(struct box *b, struct cmd *c, const struct proto_start *s)
+{
+	if (s->stdin_kind == PROTO_STDIN_NULL)
+		return open("/dev/null", O_RDONLY | O_CLOEXEC);
+	if (s->stdin_kind == PROTO_STDIN_FILE)
+		return path_open_file(b, s->stdin_path);
+	int fd = c->in_fd;
+	c->in_fd = -1;
+	return lseek(fd, 0, SEEK_SET) == 0 ? fd : -1;
+}
+
+static void launch(struct box *b, struct cmd *c)
+{
+	struct proto_in in = { .p = c->start, .n = c->start_n };
+	struct proto_start s;
+	(void)proto_start_get(&in, &s); /* it was well-formed when it came */
+	int dir = open(s.dir[0] == 0 ? b->conf.workdir : s.dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0) {
+		refuse(b, c, errno, "dir");
+		return;
+	}
+	int fd = open_stdin(b, c, &s);
+	int err = fd < 0 ? errno : 0;
+	const char *what = fd < 0 ? "stdin" : "The sandbox cannot start another process";
+	if (err == 0)
+		err = spawn(b, c, &s, dir, fd);
+	(void)close(dir);
+	close_fd(&fd);
+	if (err != 0) {
+		refuse(b, c, err, what);
+		return;
+	}
+	free(c->start);
+	c->start = NULL;
+	c->state = CMD_FORKED;
+	c->forked_ms = clock_ms();
+	c->deadline_ms = c->timeout_ms == 0 ? 0 : c->forked_ms + (int64_t)c->timeout_ms;
+}
+
+void cmd_start(struct box *b, uint32_t id, const unsigned char *p, size_t n, const struct proto_start *s)
+{
+	if (cmd_live(b) >= PROTO_COMMANDS_MAX) {
+		say_error(
+		    b, id, PROTO_NO_ROOM, "The sandbox is running %d commands already.", PROTO_COMMANDS_MAX);
+		return;
+	}
+	struct cmd *c = add(b, id, p, n);
+	if (c == NULL) {
+		say_error(b, id, PROTO_NO_ROOM, "The sandbox is out of memory.");
+		return;
+	}
+	(void)snprintf(c->label, sizeof c->label, "%s", s->label);
+	c->hold = s->hold;
+	c->timeout_ms = s->timeout_ms > INT32_MAX ? INT32_MAX : s->timeout_ms;
+	if (s->stdin_kind != PROTO_STDIN_FED) {
+		launch(b, c);
+		return;
+	}
+	/* A file without a name, not a pipe: whole before the command begins, so that nothing ever reads half of it, and
+	 * at its end when it was read (SBX-40). */
+	c->state = CMD_FEEDING;
+	c->in_fd = memfd_create("stdin", MFD_CLOEXEC);
+	if (c->in_fd < 0)
+		refuse(b, c, errno, "stdin");
+}
+
+void cmd_feed(struct box *b, struct cmd *c, const unsigned char *p, size_t n)
+{
+	if (n == 0) {
+		launch(b, c);
+		return;
+	}
+	c->in_n += n;
+	if (c->in_n > PROTO_STDIN_MAX) {
+		refuse(b, c, EFBIG, "stdin");
+		return;
+	}
+	while (n > 0) {
+		ssize_t put = write(c->in_fd, p, n);
+		if (put < 0 && errno == EINTR)
+			continue;
+		if (put <= 0) {
+			refuse(b, c, put == 0 ? ENOSPC : errno, "stdin");
+			return;
+		}
+		p += put;
+		n -= (size_t)put;
+	}
+}
+
+void cmd_go(struct box *b, struct cmd *c)
+{
+	(void)b;
+	if (c->state != CMD_HELD || c->go_fd < 0)
+		return;
+	int64_t now = clock_ms();
+	c->deadline_ms = c->timeout_ms == 0 ? 0 : now + (int64_t)c->timeout_ms;
+	c->state = CMD_RUNNING;
+	(void)!write(c->go_fd, "g", 1); /* it died meanwhile: its exit comes */
+	close_fd(&c->go_fd);
+}
+
+static void leader_gone(struct cmd *c, int status)
+{
+	if (c->leader_dead)
+		return;
+	c->leader_dead = true;
+	c->leader = 0;
+	close_fd(&c->report_fd);
+	c->dead_ms = c->data_ms = clock_ms();
+	c->took_ms = c->dead_ms - c->forked_ms;
+	if (WIFSIGNALED(status)) {
+		c->how = PROTO_SIGNALED;
+		c->code = (uint32_t)WTERMSIG(status);
+		return;
+	}
+	c->how = PROTO_EXITED;
+	c->code = (uint32_t)WEXITSTATUS(status);
+	if (c->exec_errno == 0)
+		return;
+	c->how = c->code == 127 ? PROTO_NOT_FOUND : PROTO_NOT_EXECUTABLE;
+	(void)snprintf(
+	    c->message, sizeof c->message, "The command was not started: %s.", strerror(c->exec_errno));
+}
+
+static void take_report(struct box *b, struct cmd *c, const struct report *r)
+{
+	switch (r->what) {
+	case REPORT_PID:
+		c->leader = c->pid = r->value;
+		if (c->state == CMD_FORKED) {
+			c->state = c->hold ? CMD_HELD : CMD_RUNNING;
+			unsigned char pid[4];
+			struct proto_out o = { .p = pid, .cap = sizeof pid };
+			proto_put_u32(&o, (uint32_t)r->value);
+			say(b, PROTO_STARTED, c->id, pid, sizeof pid);
+		}
+		break;
+	case REPORT_NO_EXEC:
+		c->exec_errno = r->value;
+		break;
+	case REPORT_EXIT:
+		leader_gone(c, r->value);
+		break;
+	default:
+		break;
+	}
+}
+
+void cmd_report(struct box *b, struct cmd *c)
+{
+	struct report r;
+	ssize_t n;
+	/* Writes of this size are whole (PIPE_BUF). */
+	while (c->report_fd >= 0 && (n = read(c->report_fd, &r, sizeof r)) != -1) {
+		if (n != (ssize_t)sizeof r) {
+			close_fd(&c->report_fd);
+			return;
+		}
+		if (r.what == REPORT_NO_FORK) {
+			/* The keeper is gone and nothing ran. */
+			refuse(b, c, r.value, "The sandbox cannot start another process");
+			return;
+		}
+		take_report(b, c, &r);
+	}
+}
+
+bool cmd_readable(struct box *b, struct cmd *c, int s)
+{
+	if (c->fd[s] < 0)
+		return false;
+	if (c->state == CMD_ENDED || ring_has_room(&c->out[s], sub_floor(b, c, s)))
+		return true;
+	if (c->leader_dead)
+		c->dead_ms = c->data_ms = clock_ms(); /* the grace is for silence, not for a slow reader */
+	return false;
+}
+
+void cmd_read(struct box *b, struct cmd *c, int s)
+{
+	/* A few reads a turn: a loud command must not starve the others. */
+	for (int turn = 0; turn < 4 && c->fd[s] >= 0; turn++) {
+		static char lost[16384];
+		ssize_t n = c->state == CMD_ENDED ? read(c->fd[s], lost, sizeof lost)
+						  : ring_fill(&c->out[s], c->fd[s], sub_floor(b, c, s));
+		if (n > 0)
+			c->data_ms = clock_ms();
+		else if (n == 0)
+			close_fd(&c->fd[s]);
+		else
+			return; /* EAGAIN, EINTR; ENOBUFS: a reader has to catch up */
+	}
+}
+
+static bool is_drained(struct box *b, struct cmd *c, int64_t now)
+{
+	bool waiting = cmd_readable(b, c, 0);
+	waiting |= cmd_readable(b, c, 1);
+	if (c->fd[0] < 0 && c->fd[1] < 0)
+		return true;
+	return waiting && (now - c->data_ms >= GRACE_MS || now - c->dead_ms >= GRACE_MAX_MS);
+}
+
+void cmd_fill_exit(const struct cmd *c, struct proto_exit *x)
+{
+	*x = (struct proto_exit){ .how = c->state == CMD_ENDED ? c->how : PROTO_RUNNING,
+		.flags = c->flags,
+		.code = c->code,
+		.duration_ms = (uint64_t)c->took_ms,
+		.bytes = { c->out[0].end, c->out[1].end },
+		.message = c->message };
+	if (c->state != CMD_ENDED)
+		x->code = 0;
+}
+
+/* What finished commands may hold: the newest PROTO_COMMANDS_MAX, and KEEP_BYTES; those being read go last. */
+static struct cmd *to_drop(struct box *b)
+{
+	size_t bytes = 0;
+	int n = 0;
+	struct cmd *oldest = NULL, *unread = NULL;
+	for (struct cmd *c = b->cmds; c != NULL; c = c->next) {
+		if (c->state != CMD_ENDED || c->dropped)
+			continue;
+		n++;
+		bytes += c->out[0].cap + c->out[1].cap;
+		if (oldest == NULL)
+			oldest = c;
+		bool read_now = false;
+		for (const struct sub *s = b->subs; s != NULL; s = s->next)
+			read_now |= s->cmd == c;
+		if (unread == NULL && !read_now)
+			unread = c;
+	}
+	if (n <= PROTO_COMMANDS_MAX && bytes <= KEEP_BYTES)
+		return NULL;
+	return unread != NULL ? unread : oldest;
+}
+
+static void drop_old(struct box *b)
+{
+	for (struct cmd *c = to_drop(b); c != NULL; c = to_drop(b)) {
+		sub_drop(b, c);
+		ring_free(&c->out[0]);
+		ring_free(&c->out[1]);
+		c->dropped = true;
+	}
+}
+
+static void end(struct box *b, struct cmd *c)
+{
+	leader_gone(
+	    c, SIGKILL); /* unless its own status came: its keeper was killed, or it cannot be killed */
+	c->state = CMD_ENDED;
+	ring_trim(&c->out[0]);
+	ring_trim(&c->out[1]);
+	close_fd(&c->go_fd);
+	drop_old(b);
+}
+
+/* Killed, and nothing is left: see tree.h for what proves it. */
+static bool is_gone(const struct box *b, const struct cmd *c)
+{
+	return c->keeper == 0 && c->empty >= 2 && !b->strays;
+}
+
+static bool is_over(struct box *b, struct cmd *c, int64_t now)
+{
+	if (c->state == CMD_FEEDING || c->state == CMD_ENDED)
+		return false;
+	if (c->kill_ms != 0 && !is_gone(b, c)) {
+		if (now - c->kill_ms < ESCAPE_MS)
+			return false;
+		c->flags |= PROTO_ESCAPED;
+		return true;
+	}
+	if (!c->leader_dead && c->kill_ms == 0)
+		return false;
+	return is_drained(b, c, now);
+}
+
+static void forget_the_empty(struct box *b)
+{
+	for (struct cmd *c = b->cmds, *next; c != NULL; c = next) {
+		next = c->next;
+		if (c->dropped && c->keeper == 0 && c->fd[0] < 0 && c->fd[1] < 0 && c->kill_ms == 0 &&
+		    (b->subreaper || c->alive == 0))
+			unlink_cmd(b, c);
+	}
+}
+
+/* Processes that a command left behind keep their pipes as long as those of few commands are open. */
+static void limit_leftovers(struct box *b)
+{
+	int n = 0;
+	for (const struct cmd *c = b->cmds; c != NULL; c = c->next)
+		n += c->state == CMD_ENDED && (c->fd[0] >= 0 || c->fd[1] >= 0);
+	for (struct cmd *c = b->cmds; c != NULL && n > PROTO_COMMANDS_MAX; c = c->next) {
+		if (c->state != CMD_ENDED || (c->fd[0] < 0 && c->fd[1] < 0))
+			continue;
+		close_fd(&c->fd[0]);
+		close_fd(&c->fd[1]);
+		n--;
+	}
+}
+
+void cmd_tick(struct box *b, int64_t now)
+{
+	for (struct cmd *c = b->cmds; c != NULL; c = c->next) {
+		if (c->state == CMD_ENDED || c->state == CMD_FEEDING)
+			continue;
+		if (c->deadline_ms != 0 && now >= c->deadline_ms && c->state == CMD_RUNNING &&
+		    !c->leader_dead)
+			kill_begin(b, c, PROTO_TIMED_OUT);
+		if (c->state == CMD_HELD && now - c->forked_ms >= HOLD_MS)
+			kill_begin(b, c, PROTO_STOPPED);
+		if (is_over(b, c, now))
+			end(b, c);
+	}
+	limit_leftovers(b);
+	forget_the_empty(b);
+}
+
+int64_t cmd_next_ms(struct box *b)
+{
+	int64_t at = INT64_MAX;
+	for (const struct cmd *c = b->cmds; c != NULL; c = c->next) {
+		int64_t mine = INT64_MAX;
+		if (c->state == CMD_ENDED || c->state == CMD_FEEDING)
+			continue;
+		if (c->kill_ms != 0 && !is_gone(b, c))
+			mine = INT64_MAX; /* kill_tick comes anyway */
+		else if (c->leader_dead)
+			mine = c->data_ms - c->dead_ms < GRACE_MAX_MS - GRACE_MS ? c->data_ms + GRACE_MS
+										 : c->dead_ms + GRACE_MAX_MS;
+		else if (c->state == CMD_HELD)
+			mine = c->forked_ms + HOLD_MS;
+		else if (c->deadline_ms != 0 && c->kill_ms == 0)
+			mine = c->deadline_ms;
+		at = mine < at ? mine : at;
+	}
+	return at;
+}
+
+static struct cmd *by_keeper(struct box *b, pid_t pid)
+{
+	for (struct cmd *c = b->cmds; c != NULL; c = c->next)
+		if (c->keeper == pid)
+			return c;
+	return NULL;
+}
+
+void cmd_reaped(struct box *b, pid_t pid, int status)
+{
+	for (struct cmd *c = b->cmds; c != NULL; c = c->next)
+		if (c->leader == pid)
+			leader_gone(c, status); /* its keeper died before it */
+	struct cmd *c = by_keeper(b, pid);
+	if (c == NULL)
+		return;
+	c->keeper = 0;
+	if (WIFSIGNALED(status)) {
+		/* Somebody in the sandbox killed it: what it kept has come to us and goes. */
+		b->strays = true;
+		kill_begin(b, c, 0);
+	}
+	cmd_report(b, c); /* what it said last; may forget c */
+}

@@ -1,0 +1,199 @@
+/* stop.c - killing whole trees (SBX-41, SBX-44), round after round until a walk finds nothing. */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "box/box.h"
+#include "box/tree.h"
+
+enum {
+	ROUND_MS = 5,        /* between rounds, until… */
+	SLOW_AFTER_MS = 200, /* …this long; then slower */
+	SLOW_ROUND_MS = 50,
+	FREEZE_AFTER_MS = 250,
+	ANSWER_MS = ESCAPE_MS + 1000,
+	STOPPED_MAX = 256,
+};
+
+void kill_begin(struct box *b, struct cmd *c, uint8_t flag)
+{
+	if (c->state == CMD_FEEDING)
+		return;
+	if (c->state != CMD_ENDED)
+		c->flags |= flag;
+	if (c->kill_ms == 0) {
+		c->kill_ms = clock_ms();
+		c->empty = 0;
+	}
+	b->next_kill_ms = 1; /* in this turn */
+}
+
+static bool is_alive(const struct tree_proc *p)
+{
+	return p->state != 'Z' && p->state != 'X';
+}
+
+static bool is_doomed(const struct tree_proc *p)
+{
+	return is_alive(p) && !p->keeper && (p->stray || (p->owner != NULL && p->owner->kill_ms != 0));
+}
+
+/*
+ * A process group first: that is one act in the kernel, so a fork in it cannot get away. Groups do not reach across
+ * sessions, and every session but the box's and the keepers' was made below one keeper: a group of the tree is in the tree.
+ */
+static void kill_one(const struct tree_proc *p, pid_t *last_group)
+{
+	bool keepers = p->owner != NULL &&
+	    p->pgid == p->owner->keeper; /* a leader that has not called setsid yet */
+	if (p->pgid > 1 && p->pgid != *last_group && !keepers && p->pgid != getpgrp()) {
+		(void)kill(-p->pgid, SIGKILL);
+		*last_group = p->pgid;
+	}
+	(void)kill(p->pid, SIGKILL);
+}
+
+/* Kill what the walk found; how many that were. Keepers are only waked, in case somebody stopped them. */
+static int round_of_kills(const struct tree_proc *procs, int n)
+{
+	int found = 0;
+	pid_t last_group = 0;
+	for (int i = 0; i < n; i++) {
+		const struct tree_proc *p = &procs[i];
+		if (p->owner != NULL && !p->stray && is_alive(p) && !p->keeper)
+			p->owner->alive++;
+		if (p->keeper && p->owner->kill_ms != 0 && p->state == 'T')
+			(void)kill(p->pid, SIGCONT);
+		if (is_doomed(p)) {
+			found++;
+			kill_one(p, &last_group);
+		}
+	}
+	return found;
+}
+
+static bool was_stopped(const pid_t *stopped, int n, pid_t pid)
+{
+	for (int i = 0; i < n; i++)
+		if (stopped[i] == pid)
+			return true;
+	return false;
+}
+
+/*
+ * Something forks faster than it is found, each child in a session of its own. Stop the whole sandbox in one act, walk,
+ * kill, and let the others go on (but not those that were stopped before). Only as pid 1, where -1 means the sandbox.
+ */
+static void freeze_round(struct box *b)
+{
+	struct tree_proc *procs;
+	pid_t stopped[STOPPED_MAX];
+	int n_stopped = 0, n = tree_walk(b, &procs);
+	for (int i = 0; i < n && n_stopped < STOPPED_MAX; i++)
+		if (procs[i].state == 'T')
+			stopped[n_stopped++] = procs[i].pid;
+	(void)kill(-1, SIGSTOP);
+	n = tree_walk(b, &procs);
+	(void)round_of_kills(procs, n);
+	for (int i = 0; i < n; i++)
+		if (!is_doomed(&procs[i]) && procs[i].pid != getpid() &&
+		    !was_stopped(stopped, n_stopped, procs[i].pid))
+			(void)kill(procs[i].pid, SIGCONT);
+}
+
+/* When the killing that goes on began; 0: none does. */
+static int64_t killing_since(const struct box *b)
+{
+	int64_t since = 0;
+	for (const struct cmd *c = b->cmds; c != NULL; c = c->next)
+		if (c->kill_ms != 0 && (since == 0 || c->kill_ms < since))
+			since = c->kill_ms;
+	return since;
+}
+
+/* Settle who is empty; is there more to do? */
+static bool settle(struct box *b)
+{
+	bool more = b->strays;
+	for (struct cmd *c = b->cmds; c != NULL; c = c->next) {
+		if (c->kill_ms == 0)
+			continue;
+		/* With a subreaper the keeper's end is the proof; without, two walks in a row must agree. */
+		c->empty = c->alive > 0 || c->keeper != 0 ? 0 : b->subreaper ? 2 : c->empty + 1;
+		if (c->empty < 2)
+			more = true;
+		else if (c->state == CMD_ENDED)
+			c->kill_ms = 0;
+	}
+	return more;
+}
+
+void kill_tick(struct box *b, int64_t now)
+{
+	if (b->next_kill_ms == 0 || now < b->next_kill_ms)
+		return;
+	int64_t since = killing_since(b);
+	for (struct cmd *c = b->cmds; c != NULL; c = c->next)
+		c->alive = 0;
+	struct tree_proc *procs;
+	int n = tree_walk(b, &procs), found = round_of_kills(procs, n), strays = 0;
+	for (int i = 0; i < n; i++)
+		strays += procs[i].stray && is_alive(&procs[i]);
+	b->strays = strays > 0;
+	if (found > 0 && b->init && since != 0 && now - since > FREEZE_AFTER_MS)
+		freeze_round(b);
+	bool more = settle(b);
+	bool slow = since != 0 && now - since > SLOW_AFTER_MS;
+	b->next_kill_ms = more ? now + (slow ? SLOW_ROUND_MS : ROUND_MS) : 0;
+}
+
+void stop_request(struct box *b, uint32_t id, uint32_t cmd)
+{
+	struct cmd *one = cmd == 0 ? NULL : cmd_find(b, cmd);
+	struct stop *s = cmd != 0 && one == NULL ? NULL : calloc(1, sizeof *s);
+	if (cmd != 0 && one == NULL) {
+		say_error(b, id, PROTO_MISSING, "There is no such command.");
+		return;
+	}
+	if (s == NULL || b->n_stops >= STOPS_MAX) {
+		free(s);
+		say_error(b, id, PROTO_NO_ROOM, "Too many stops are waiting.");
+		return;
+	}
+	*s = (struct stop){ .next = b->stops, .id = id, .cmd = cmd, .since_ms = clock_ms() };
+	b->stops = s;
+	b->n_stops++;
+	for (struct cmd *c = b->cmds, *next; c != NULL; c = next) {
+		next = c->next;
+		if (cmd != 0 && c != one)
+			continue;
+		s->count += c->state != CMD_ENDED;
+		if (c->state == CMD_FEEDING) {
+			say_error(b, c->id, PROTO_CONFLICT, "The command was stopped before it began.");
+			cmd_forget(b, c);
+		} else if (c->state != CMD_ENDED || c->keeper != 0 || !b->subreaper) {
+			kill_begin(b, c, PROTO_STOPPED);
+		}
+	}
+}
+
+void stop_tick(struct box *b, int64_t now)
+{
+	for (struct stop **at = &b->stops; *at != NULL;) {
+		struct stop *s = *at;
+		bool busy = false;
+		for (const struct cmd *c = b->cmds; c != NULL; c = c->next)
+			busy |= (s->cmd == 0 || c->id == s->cmd) &&
+			    (c->state != CMD_ENDED || c->kill_ms != 0);
+		if (busy && now - s->since_ms < ANSWER_MS) {
+			at = &s->next;
+			continue;
+		}
+		say_done(b, s->id, s->count);
+		*at = s->next;
+		b->n_stops--;
+		free(s);
+	}
+}
