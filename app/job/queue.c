@@ -28,14 +28,14 @@ static struct mark marks[KINDS_MAX];
 
 static struct mark *mark_of(const char *kind)
 {
-	for (struct mark *m = marks; m < marks + KINDS_MAX; m++) {
-		if (m->kind[0] == 0)
-			(void)snprintf(m->kind, sizeof m->kind, "%s", kind);
-		if (strcmp(m->kind, kind) == 0)
-			return m;
+	struct mark *m = marks;
+	while (m->kind[0] != 0 && strcmp(m->kind, kind) != 0) {
+		m++;
+		assert(m < marks + KINDS_MAX);
 	}
-	assert(!"more kinds of jobs than KINDS_MAX, or a name too long");
-	return NULL;
+	int n = snprintf(m->kind, sizeof m->kind, "%s", kind);
+	assert(n > 0 && (size_t)n < sizeof m->kind);
+	return m;
 }
 
 /* Where to scan from; *due when this claim should look at everything. */

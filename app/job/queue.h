@@ -27,7 +27,8 @@ struct job {
 int job_put(struct pg *db, const char *org, const char *kind, const char *subject, struct err *e);
 /* 1 with *j, 0 when there is nothing to do, -1 with e. Also takes over jobs whose lease has run out (attempt grows). Not
  * inside a transaction: a job must not be worked on before its claim is committed. */
-int job_claim(struct pg *db, struct mem *m, const char *worker, const char *kind, int lease_s, struct job *j, struct err *e);
+int job_claim(struct pg *db, struct mem *m, const char *worker, const char *kind, int lease_s, struct job *j,
+    struct err *e);
 int job_renew(struct pg *db, const struct job *j, int lease_s, struct err *e);
 int job_finish(struct pg *db, const struct job *j, bool ok, struct err *e);
 /* Hand it back unfinished (SIGTERM): another runner may claim it at once. Counts as an attempt, not as a crash. */

@@ -129,8 +129,10 @@ static void feed_release(struct feed *f)
 		return;
 	if (f->queued)
 		TAILQ_REMOVE(&f->hub->queue, f, in_queue);
-	for (struct feed_page *p; (p = LIST_FIRST(&f->pages)) != NULL;)
+	for (struct feed_page *p = LIST_FIRST(&f->pages), *next; p != NULL; p = next) {
+		next = LIST_NEXT(p, in_feed);
 		page_free(p);
+	}
 	LIST_REMOVE(f, in_bucket);
 	(void)pthread_cond_destroy(&f->grown);
 	free(f);

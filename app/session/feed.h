@@ -83,7 +83,8 @@ struct feed_reader {
 enum feed_state { FEED_WAIT, FEED_LINES, FEED_END };
 
 /* All with hub->lock held. */
-void feed_open(struct feed_reader *r, struct watch_hub *h, const char *org, const char *session, long long after);
+void feed_open(
+    struct feed_reader *r, struct watch_hub *h, const char *org, const char *session, long long after);
 void feed_close(struct feed_reader *r);
 /* What is there for this reader: lines *from..*to of r->page (to be written without the lock, then counted in pos), nothing
  * yet (the pump has been told what is wanted), or nothing ever again. */

@@ -331,8 +331,10 @@ static void leave(struct tree *t)
 	(void)pthread_mutex_lock(&t->hub->lock);
 	LIST_REMOVE(t, in_hub);
 	for (size_t i = 0; i < MEMBER_BUCKETS; i++)
-		for (struct member *m; (m = LIST_FIRST(&t->buckets[i])) != NULL;)
+		for (struct member *m = LIST_FIRST(&t->buckets[i]), *next; m != NULL; m = next) {
+			next = LIST_NEXT(m, in_bucket);
 			member_free(m);
+		}
 	(void)pthread_mutex_unlock(&t->hub->lock);
 	(void)pthread_cond_destroy(&t->wake);
 }

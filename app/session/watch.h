@@ -20,10 +20,12 @@ void watch_stop(struct watch_hub *h);
  * departure, or draining (then a {"type":"reconnect","after":N} hint). Pings every LIMIT_PING_S. The caller has checked that
  * the session is the org's, and holds no connection of the pool. Returns REPLIED.
  */
-json_t *watch_session(struct watch_hub *h, struct ctx *c, const char *org, const char *session, long long after);
+json_t *watch_session(
+    struct watch_hub *h, struct ctx *c, const char *org, const char *session, long long after);
 /*
  * The same for many sessions: lines carry "session". A tree (root) is told from its beginning until every session of it is
  * closed; the whole org (root NULL) from now on, for ever: new sessions from their first event. There is no common order over
  * sessions and no `after`: who comes back resumes each session it knows, or begins again. NULL with e when nothing was sent.
  */
-json_t *watch_tree(struct watch_hub *h, struct ctx *c, const char *org, const char *root_or_null, struct err *e);
+json_t *watch_tree(
+    struct watch_hub *h, struct ctx *c, const char *org, const char *root_or_null, struct err *e);

@@ -430,8 +430,10 @@ static void a_job_is_not_taken_over_under_an_append_that_holds_its_fence(void **
 	opened(db, id);
 	struct job dead = claimed(db, m, "held"), j;
 	auto_res struct pg_res *lapse = PG(db, &q_lapse, &e, dead.id);
+	assert_non_null(lapse);
 	assert_int_equal(pg_begin(db, &e), 0);
 	auto_res struct pg_res *locked = PG(db, &q_lock, &e, id);
+	assert_non_null(locked);
 	struct late late = { .session = id, .fence = fence_of(&dead) };
 	pthread_t t;
 	assert_int_equal(pthread_create(&t, NULL, append_late, &late), 0);
