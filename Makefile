@@ -126,8 +126,11 @@ test: ## install what is missing, build, check, and run every test
 	$(Q)$(MAKE) all
 	$(Q)$(MAKE) check
 	$(Q)$(MAKE) unit
+	$(Q)$(MAKE) clients
 	$(Q)$(MAKE) asan
 	$(Q)$(MAKE) flow
+clients: ## third-party programs judge us
+	$(Q)tests/clients/openapi/check.sh tests/golden/openapi.json
 test-heavy: ## the long forms of tests: more seeds, more data (GATEHOUSE_HEAVY=1)
 	$(Q)GATEHOUSE_HEAVY=1 $(MAKE) flow
 golden: $(UNIT:%=$(O)/tests/%) ## rewrite generated documents (systemd/gatehouse.conf, tests/golden); review the diff
@@ -166,6 +169,6 @@ layers lengths ids deploy: ; $(Q)tests/$@.sh
 clean: ; $(Q)rm -rf $(B) ## remove build output
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 16
-.PHONY: all unit asan flow flow-run test test-heavy golden check objects analyze tidy clang cppcheck format format-check \
+.PHONY: all unit asan flow flow-run test clients test-heavy golden check objects analyze tidy clang cppcheck format format-check \
 	layers lengths ids deploy clean help
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -15,7 +15,7 @@ struct api {
 	struct watch_hub *hub;
 	struct seal_key *seal;
 	struct metrics *metrics;
-	const char *openapi; /* the document, as text */
+	json_t *openapi; /* the document */
 	_Atomic(struct fcgi *)
 	    core; /* NULL in the first moments: requests come before fcgi_start has returned */
 };

@@ -2,8 +2,6 @@
  * meta.c - what is about the service itself: /health, /ready, /metrics, GET /v1/openapi.json.
  * Invariant: /health asks nobody, so that a database that is away restarts no process.
  */
-#include <string.h>
-
 #include "base/js.h"
 #include "handlers.h"
 #include "io/fcgi.h"
@@ -45,10 +43,7 @@ static json_t *get_ready(struct ctx *c, json_t *in, struct err *e)
 static json_t *get_openapi(struct ctx *c, json_t *in, struct err *e)
 {
 	(void)in, (void)e;
-	const struct api *api = c->app;
-	(void)reply_begin(c, 200, "application/json");
-	(void)reply_write(c, api->openapi, strlen(api->openapi));
-	return REPLIED;
+	return json_incref(((struct api *)c->app)->openapi);
 }
 
 static json_t *get_metrics(struct ctx *c, json_t *in, struct err *e)
@@ -102,7 +97,7 @@ const struct op meta_ops[] = {
 	    .summary = "This document",
 	    .doc = "OpenAPI 3.1 of every op, made from the table that the server routes and checks with.",
 	    .status = 200,
-	    .flags = OP_PUBLIC | OP_RAW_OUT,
+	    .flags = OP_PUBLIC,
 	    .run = get_openapi,
 	},
 	{

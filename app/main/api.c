@@ -3,7 +3,6 @@
 
 #include "auth/principal.h"
 #include "auth/seal.h"
-#include "base/js.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "handlers/handlers.h"
@@ -72,7 +71,6 @@ static int run(struct conf *conf, struct err *e)
 	struct seal_key *seal = seal_load(conf_str(conf, "SECRET_KEY_FILE"), e);
 	if (seal == NULL)
 		return -1;
-	auto_mem struct mem *m = mem_new();
 	auto_json json_t *openapi = op_openapi(handlers_all);
 	const char *database = conf_str(conf, "DATABASE_URL");
 	struct pg_pool *db = pg_pool_new(
@@ -82,7 +80,7 @@ static int run(struct conf *conf, struct err *e)
 		.hub = watch_start(database, db),
 		.seal = seal,
 		.metrics = metrics_new(handlers_all),
-		.openapi = js_dump(m, openapi),
+		.openapi = openapi,
 	};
 	int rc = serve(&api, db, e);
 	watch_stop(api.hub);

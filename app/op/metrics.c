@@ -71,8 +71,11 @@ static const char *name_of(const struct row *r)
 static void print_times(const struct row *r, struct buf *out)
 {
 	long long sum = 0;
-	if (r->op == NULL || (r->op->flags & OP_STREAM) != 0)
+	for (int i = 0; i < BOUNDS; i++)
+		sum += atomic_load(&r->by_time[i]);
+	if (sum == 0 || r->op == NULL || (r->op->flags & OP_STREAM) != 0)
 		return;
+	sum = 0;
 	for (int i = 0; i < BOUNDS; i++) {
 		sum += atomic_load(&r->by_time[i]);
 		(void)buf_fmt(out, "gatehouse_request_seconds_bucket{op=\"%s\",le=\"%s\"} %lld\n", name_of(r),
