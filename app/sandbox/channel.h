@@ -30,7 +30,9 @@ struct channel_wait {
 
 struct channel_opts {
 	const char *socket_path;
-	uid_t sandbox_uid; /* on the host; the socket must belong to it, to root or to us */
+	uid_t sandbox_uid; /* on the host; the socket and its listener must belong to it, to root or to us */
+	uid_t
+	    sandbox_uids; /* how many from there on are the sandbox's: gVisor's helper is another of them; 0 is 1 */
 	pid_t box_pid; /* of the box on the host: the listener must be it; 0 where that is hidden (gVisor) */
 	unsigned char nonce[PROTO_NONCE];
 };

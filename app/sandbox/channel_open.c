@@ -17,7 +17,8 @@ enum { HELLO_ID = 0, SLICE_MS = 200, HELLO_OK_BYTES = 4 + PROTO_NONCE / 2 + 4 };
 
 static bool owner_allowed(const struct channel_opts *o, uid_t uid)
 {
-	return uid == 0 || uid == geteuid() || uid == o->sandbox_uid;
+	return uid == 0 || uid == geteuid() || uid == o->sandbox_uid ||
+	    (uid > o->sandbox_uid && uid - o->sandbox_uid < o->sandbox_uids);
 }
 
 /*

@@ -23,6 +23,7 @@ static struct oci_config config(bool gvisor, bool swap)
 		.uid_base = 1000000000,
 		.kernel = gvisor,
 		.swap = swap,
+		.rlimit_max = { 1LL << 40, 4096, 1LL << 40, 1LL << 40, 1LL << 40, 1LL << 40 },
 		.limits = { .memory_mb = 1024, .cpu_milli = 1500, .pids = 256, .disk_mb = 2048 } };
 }
 
@@ -145,6 +146,19 @@ static void there_is_no_capability_and_no_way_to_one(void **s)
 	assert_int_equal(js_int(map, "hostID", 0), 1000000000); /* never the host's uid 1000 */
 }
 
+static void no_resource_limit_is_above_our_own(void **s)
+{
+	(void)s;
+	struct oci_config c = config(false, true);
+	auto_json json_t *j = oci_config(&c);
+	json_t *list = json_object_get(json_object_get(j, "process"), "rlimits"),
+	       *core = json_array_get(list, 0);
+	assert_int_equal(json_array_size(list), OCI_RLIMITS);
+	assert_string_equal(js_str(core, "type"), "RLIMIT_CORE");
+	assert_int_equal(js_int(core, "hard", -1), 0); /* SBX-30 */
+	assert_int_equal(js_int(json_array_get(list, 1), "hard", -1), 4096);
+}
+
 static void the_command_line_of_a_probe_replaces_the_box(void **s)
 {
 	(void)s;
@@ -225,6 +239,7 @@ int main(void)
 		cmocka_unit_test(swap_is_limited_only_where_it_is_counted),
 		cmocka_unit_test(what_can_be_written_is_sized_and_named),
 		cmocka_unit_test(there_is_no_capability_and_no_way_to_one),
+		cmocka_unit_test(no_resource_limit_is_above_our_own),
 		cmocka_unit_test(the_command_line_of_a_probe_replaces_the_box),
 		cmocka_unit_test(the_seccomp_table_is_sorted_and_every_name_exists),
 		cmocka_unit_test(the_seccomp_table_holds_none_of_the_dangerous_calls),

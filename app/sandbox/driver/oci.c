@@ -22,7 +22,7 @@
 #include "sandbox/driver/oci_int.h"
 #include "sandbox/netns.h"
 
-enum { RECORD_MAX = 4096, LOG_MAX = 1 << 20, CLEAN_MS = 10000, UID_TRIES = 16, PLACE_TRIES = 2 };
+enum { RECORD_MAX = 4096, LOG_MAX = 1 << 20, CLEAN_MS = 10000, PLACE_TRIES = 2 };
 #define UID_LOCKS                                                                                            \
 	"/run/gatehouse.uids" /* one lock of a byte per range of 65536 ids, held while a sandboxd lives */
 
@@ -73,7 +73,7 @@ static int record_write(const struct oci *o, const char *id, const struct record
 	    "{s:b,s:I,s:s}", "kernel", r->kernel, "uidBase", (json_int_t)r->uid_base, "nonce", hex);
 	if (bundle_path(o, id, "record", path, e) != 0 || js_dump_buf(&text, j) != 0)
 		return -1;
-	return file_write(path, text.p, text.n, 0600, e);
+	return oci_put(path, text.p, text.n, e);
 }
 
 static int record_read(const struct oci *o, const char *id, struct record *r, struct err *e)
@@ -158,8 +158,10 @@ static int reach(
 	if (snprintf(box->socket, sizeof box->socket, "%s/%s/" BOXDIR_SOCKET, o->sockets, id) >=
 	    (int)sizeof box->socket)
 		return err_set(e, ERR_INTERNAL, "The path of a sandbox's socket is too long.");
+	/* gVisor's gofer makes and holds the socket, as the root of the sandbox's range; the sandbox's own pid is hidden. */
 	box->channel = (struct channel_opts){ .socket_path = box->socket,
-		.sandbox_uid = r->uid_base + IMAGE_UID,
+		.sandbox_uid = r->uid_base + (r->kernel ? 0 : IMAGE_UID),
+		.sandbox_uids = r->kernel ? OCI_UID_RANGE : 1,
 		.box_pid = r->kernel ? 0 : box->pid };
 	memcpy(box->channel.nonce, r->nonce, sizeof r->nonce);
 	box->pidfd = steal_fd(&fd);
@@ -386,31 +388,31 @@ static void oci_free(struct driver *d)
 
 /* ---- start */
 
-/* Two sandboxds of one host never use the same ids: each holds a lock on its range. */
+/* Two sandboxds of one host never use the same ids: each holds a lock on its part. */
 static int take_uids(struct oci *o, const struct oci_opts *opts, struct err *e)
 {
 	long long ranges = opts->slots + 1; /* the last one is for probes */
+	long long end = opts->uid_base + opts->uid_count;
 	o->uid_lock = open(UID_LOCKS, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (o->uid_lock < 0)
 		return err_set(e, ERR_UNAVAILABLE, "The lock file of user id ranges could not be opened: %s.",
 		    strerror(errno));
-	for (int i = 0; i < UID_TRIES; i++) {
-		long long base = opts->uid_base + i * ranges * OCI_UID_RANGE;
+	for (long long base = opts->uid_base; base + ranges * OCI_UID_RANGE <= end && end <= UINT32_MAX;
+	     base += ranges * OCI_UID_RANGE) {
 		struct flock l = { .l_type = F_WRLCK,
 			.l_whence = SEEK_SET,
 			.l_start = base / OCI_UID_RANGE,
 			.l_len = ranges };
-		if (base + ranges * OCI_UID_RANGE > UINT32_MAX)
-			break;
 		if (fcntl(o->uid_lock, F_OFD_SETLK, &l) != 0)
 			continue;
 		o->uid_base = (uid_t)base;
 		return 0;
 	}
 	return err_set(e, ERR_UNAVAILABLE,
-	    "SANDBOX_UID_BASE: every range of user ids from %lld on is used by another sandboxd of this "
-	    "host.",
-	    opts->uid_base);
+	    "SANDBOX_UID_BASE and SANDBOX_UID_COUNT leave no room for %d sandboxes of %d ids each; other "
+	    "sandboxds of this host may "
+	    "use the same ids.",
+	    opts->slots, OCI_UID_RANGE);
 }
 
 static int prepare(struct oci *o, const struct oci_opts *opts, struct err *e)
@@ -455,6 +457,7 @@ struct driver *oci_new(const struct oci_opts *opts, struct err *e)
 	struct oci *o = xcalloc(1, sizeof *o);
 	o->d = calls;
 	o->uid_lock = -1;
+	o->slots = opts->slots;
 	o->rt[0] = (struct oci_runtime){ .binary = "crun", .boundary = "runc", .flags = crun };
 	o->rt[1] = (struct oci_runtime){ .binary = "runc", .boundary = "runc", .flags = none };
 	o->rt[2] = (struct oci_runtime){
@@ -465,6 +468,6 @@ struct driver *oci_new(const struct oci_opts *opts, struct err *e)
 		oci_free(&o->d);
 		return NULL;
 	}
-	oci_probe(o, opts->prefer);
+	oci_probe(o, opts);
 	return &o->d;
 }

@@ -16,9 +16,11 @@ struct oci_opts {            /* strings are borrowed for the call */
 	const char *cgroup;  /* "/gatehouse/<instance>.<node>" */
 	const char *box_binary;
 	const char *prefer; /* the binary behind the empty default; "" is the first that works */
-	long long
-	    uid_base; /* of slot 0; a range that another sandboxd of this host has taken is passed over */
-	int slots, starts; /* uid ranges; how many may start at a time */
+	const char *only;   /* boundaries to try, separated by spaces; "" is all */
+	/* The host ids that sandboxes may use. Each takes OCI_UID_RANGE of them; where another sandboxd of this host
+	 * has taken the first ones, those after them are used. */
+	long long uid_base, uid_count;
+	int slots, starts; /* sandboxes at a time, and how many may be starting */
 };
 /* Also proves at once which runtimes work, by running a container with each. NULL with e when there can be no sandbox at all
  * (control groups, root, sockets); no working runtime is not an error here: see offered() and refusal(). */

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/js.h"
 #include "base/mem.h"
@@ -11,14 +12,19 @@
 
 enum {
 	MIB = 1 << 20,
-	NOFILE = 65536,
-	MEMLOCK_BYTES = 64 * MIB,
-	STACK_BYTES = 8 * MIB,
-	MSGQUEUE_BYTES = 819200,
 	CPU_PERIOD_US = 100000,
 	/* Threads and ptrace stubs of gVisor's kernel are processes of the host too. */
 	GVISOR_PIDS = 512,
 	OOM_SCORE = 500, /* sandboxes go before the host's own services when the host's memory runs out */
+};
+
+const struct oci_rlimit oci_rlimits[OCI_RLIMITS] = {
+	{ "RLIMIT_CORE", RLIMIT_CORE, 0 },
+	{ "RLIMIT_NOFILE", RLIMIT_NOFILE, 65536 },
+	{ "RLIMIT_NPROC", RLIMIT_NPROC, 65536 }, /* the pids limit is the one that counts */
+	{ "RLIMIT_MEMLOCK", RLIMIT_MEMLOCK, 64LL * MIB },
+	{ "RLIMIT_MSGQUEUE", RLIMIT_MSGQUEUE, 819200 },
+	{ "RLIMIT_STACK", RLIMIT_STACK, 8LL * MIB },
 };
 
 /* Views of the kernel that are not namespaced, as container engines mask them. */
@@ -75,23 +81,17 @@ static json_t *mounts(const struct oci_config *c)
 	return m;
 }
 
-static void rlimit(json_t *list, const char *type, json_int_t soft, json_int_t hard)
-{
-	js_push(list, js_pack("{s:s,s:I,s:I}", "type", type, "soft", soft, "hard", hard));
-}
-
 static json_t *process(const struct oci_config *c)
 {
 	static const char *const sets[] = { "bounding", "effective", "inheritable", "permitted", "ambient" };
 	json_t *caps = json_object(), *limits = json_array();
 	for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++)
 		js_set(caps, sets[i], json_array());
-	rlimit(limits, "RLIMIT_CORE", 0, 0);
-	rlimit(limits, "RLIMIT_NOFILE", NOFILE, NOFILE);
-	rlimit(limits, "RLIMIT_NPROC", c->limits.pids, c->limits.pids);
-	rlimit(limits, "RLIMIT_MEMLOCK", MEMLOCK_BYTES, MEMLOCK_BYTES);
-	rlimit(limits, "RLIMIT_MSGQUEUE", MSGQUEUE_BYTES, MSGQUEUE_BYTES);
-	rlimit(limits, "RLIMIT_STACK", STACK_BYTES, STACK_BYTES);
+	for (int i = 0; i < OCI_RLIMITS; i++) {
+		const struct oci_rlimit *r = &oci_rlimits[i];
+		json_int_t v = r->want < c->rlimit_max[i] ? r->want : c->rlimit_max[i];
+		js_push(limits, js_pack("{s:s,s:I,s:I}", "type", r->name, "soft", v, "hard", v));
+	}
 	static const char *const box[] = { IMAGE_INIT, NULL };
 	return js_pack("{s:b,s:{s:i,s:i,s:i},s:o,s:[s],s:s,s:o,s:b,s:o,s:i}", "terminal", 0, "user", "uid",
 	    IMAGE_UID, "gid", IMAGE_UID, "umask", 022, "args", strings(c->args == NULL ? box : c->args),

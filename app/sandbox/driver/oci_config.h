@@ -11,6 +11,14 @@
 
 enum { OCI_UID_RANGE = 65536 }; /* ids of one sandbox's user namespace */
 
+/* Resource limits of a sandbox's processes; no runtime may raise one above its own hard limit without CAP_SYS_RESOURCE. */
+enum { OCI_RLIMITS = 6 };
+extern const struct oci_rlimit {
+	const char *name;
+	int resource; /* RLIMIT_… */
+	long long want;
+} oci_rlimits[OCI_RLIMITS];
+
 struct oci_config {
 	const char *root;        /* the read-only root */
 	const char *const *etc;  /* directories bound read-only at their own place, ended by NULL */
@@ -21,6 +29,7 @@ struct oci_config {
 	bool kernel;             /* gVisor: it needs processes of its own besides the sandbox's */
 	bool swap;               /* memory+swap can be limited here */
 	const char *const *args; /* the first process; NULL: the box */
+	long long rlimit_max[OCI_RLIMITS]; /* our own hard limits, in the order of oci_rlimits */
 	struct driver_limits limits;
 };
 json_t *oci_config(const struct oci_config *c);

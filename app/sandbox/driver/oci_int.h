@@ -24,7 +24,7 @@ struct oci {
 	char dir[200], sockets[64], cgroup[128];
 	struct image_binds etc;
 	uid_t uid_base;
-	int uid_lock;
+	int uid_lock, slots;
 	sem_t starts;
 	struct oci_runtime rt[OCI_RUNTIMES];
 	const struct oci_runtime *dflt; /* behind "", NULL when none */
@@ -40,6 +40,8 @@ struct oci_run { /* one call of a runtime */
 };
 /* Path of an object: fails only when the configuration's directories are absurdly long. */
 __attribute__((format(printf, 3, 4))) int oci_path(char out[OCI_PATH], struct err *e, const char *fmt, ...);
+/* A file of a bundle: not synced, as it means nothing after a power cut. */
+int oci_put(const char *path, const void *p, size_t n, struct err *e);
 /* Start it: 0 when it exited 0. */
 int oci_run(const struct oci_run *r, struct err *e);
 int oci_write_config(const struct oci *o, const struct oci_runtime *rt, const char *bundle, const char *id,
@@ -48,5 +50,5 @@ int oci_write_config(const struct oci *o, const struct oci_runtime *rt, const ch
 /* Append the last lines of a sandbox's log, printable, without our own paths. */
 void oci_words(const struct oci *o, const char *id, struct buf *out);
 /* Find out which runtimes work: fills rt[].why_not, dflt, offered and refusal. */
-void oci_probe(struct oci *o, const char *prefer);
+void oci_probe(struct oci *o, const struct oci_opts *opts);
 int oci_destroy(struct driver *d, const char *id, int64_t deadline_ms, struct err *e);

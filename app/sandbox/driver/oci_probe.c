@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/id.h"
+#include "base/str.h"
 #include "io/file.h"
 #include "sandbox/boxdir.h"
 #include "sandbox/driver/oci_int.h"
@@ -18,14 +19,14 @@ static const struct driver_limits small = { .memory_mb = 256, .cpu_milli = 1000,
 static int run_true(struct oci *o, const struct oci_runtime *rt, const char *id, struct err *e)
 {
 	static const char *const args[] = { "/usr/bin/true", NULL };
+	uid_t ids = o->uid_base + (uid_t)o->slots * OCI_UID_RANGE;
 	char bundle[OCI_PATH], log[OCI_PATH], sock[BOXDIR_PATH_MAX];
 	if (oci_path(bundle, e, "%s/b/%s", o->dir, id) != 0 || oci_path(log, e, "%s/log", bundle) != 0 ||
-	    file_mkdirs(bundle, 0700, e) != 0 || boxdir_make(o->sockets, id, o->uid_base, sock, e) != 0)
+	    file_mkdirs(bundle, 0700, e) != 0 || boxdir_make(o->sockets, id, ids, sock, e) != 0)
 		return -1;
 	auto_fd int ns = rt->kernel ? -1 : netns_make(e);
 	auto_fd int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-	if (e->code != ERR_NONE ||
-	    oci_write_config(o, rt, bundle, id, sock, o->uid_base, ns, &small, args, e) != 0)
+	if (e->code != ERR_NONE || oci_write_config(o, rt, bundle, id, sock, ids, ns, &small, args, e) != 0)
 		return -1;
 	struct oci_run r = { .rt = rt, .id = id, .bundle = bundle, .in_fd = -1, .log_fd = fd };
 	return oci_run(&r, e);
@@ -70,16 +71,29 @@ static bool already(const struct oci *o, const char *name, int n)
 	return false;
 }
 
-void oci_probe(struct oci *o, const char *prefer)
+static bool wanted(const char *only, const char *boundary)
+{
+	struct str rest = str_of(only), one;
+	while (str_cut(&rest, ' ', &one))
+		if (str_eq(one, boundary))
+			return true;
+	return only[0] == '\0';
+}
+
+void oci_probe(struct oci *o, const struct oci_opts *opts)
 {
 	auto_buf struct buf why = BUF(sizeof o->refusal - 1);
 	int n = 0;
 	for (int i = 0; i < OCI_RUNTIMES; i++) {
-		probe(o, &o->rt[i]);
+		if (!wanted(opts->only, o->rt[i].boundary))
+			(void)snprintf(
+			    o->rt[i].why_not, sizeof o->rt[i].why_not, "%s: not wanted", o->rt[i].binary);
+		else
+			probe(o, &o->rt[i]);
 		if (o->rt[i].why_not[0] != '\0')
 			(void)buf_fmt(&why, "%s%s", why.n == 0 ? "" : "; ", o->rt[i].why_not);
 	}
-	o->dflt = pick_default(o, prefer);
+	o->dflt = pick_default(o, opts->prefer);
 	if (o->dflt != NULL)
 		o->offered[n++] = "";
 	for (int i = 0; i < OCI_RUNTIMES; i++)

@@ -2,9 +2,11 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,6 +24,15 @@ int oci_path(char out[OCI_PATH], struct err *e, const char *fmt, ...)
 	int n = vsnprintf(out, OCI_PATH, fmt, ap);
 	va_end(ap);
 	return n < OCI_PATH ? 0 : err_set(e, ERR_INTERNAL, "A path of the sandbox directory is too long.");
+}
+
+int oci_put(const char *path, const void *p, size_t n, struct err *e)
+{
+	auto_fd int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0 || fd_write_all(fd, p, n) != 0)
+		return err_set(
+		    e, ERR_UNAVAILABLE, "A file of a sandbox could not be written: %s.", strerror(errno));
+	return 0;
 }
 
 int oci_run(const struct oci_run *r, struct err *e)
@@ -77,11 +88,16 @@ int oci_write_config(const struct oci *o, const struct oci_runtime *rt, const ch
 		.swap = o->cg.swap,
 		.args = args,
 		.limits = *limits };
+	for (int i = 0; i < OCI_RLIMITS; i++) {
+		struct rlimit own = { .rlim_max = RLIM_INFINITY };
+		(void)getrlimit(oci_rlimits[i].resource, &own);
+		c.rlimit_max[i] = own.rlim_max > LLONG_MAX ? LLONG_MAX : (long long)own.rlim_max;
+	}
 	auto_json json_t *j = oci_config(&c);
 	auto_buf struct buf text = BUF(CONFIG_MAX);
 	if (js_dump_buf(&text, j) != 0)
 		return err_set(e, ERR_INTERNAL, "A sandbox's configuration is too large.");
-	return file_write(file, text.p, text.n, 0600, e);
+	return oci_put(file, text.p, text.n, e);
 }
 
 /* The last OCI_WORDS_MAX of the log; the number of bytes, 0 for none. */

@@ -1,0 +1,209 @@
+/*
+ * sandboxd.c - gatehouse-sandboxd: builds, runs in and removes the sandboxes of this host, behind nginx's internal server.
+ * The only process with privileges. It stays up when it can build nothing, and says why to whoever asks for a sandbox.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "handlers/node.h"
+#include "io/conf.h"
+#include "io/fcgi.h"
+#include "io/file.h"
+#include "io/pg.h"
+#include "sandbox/boundary.h"
+#include "sandbox/boxdir.h"
+#include "sandbox/driver/oci.h"
+
+enum { NAME_SIZE = 128, PATH_SIZE = 256, WORKERS = 8, QUEUE = 64, STREAMS = 2000, SLOTS_LEAST = 64 };
+
+struct host {
+	struct sandboxd app; /* first: what the handlers get */
+	struct conf *conf;
+	struct driver *driver;
+	char name[NAME_SIZE], dir[PATH_SIZE], cgroup[PATH_SIZE], sockets[BOXDIR_BASE_MAX + 1];
+	char refusal[ERR_MSG_MAX];
+	int slots, lock;
+};
+
+static int capacity(const struct host *h)
+{
+	long long n = conf_int(h->conf, "NODE_CAPACITY");
+	return n < h->slots ? (int)n : h->slots;
+}
+
+static void on_hup(void *app)
+{
+	struct host *h = app;
+	struct err e = { 0 };
+	if (conf_reload(h->conf, &e) != 0) {
+		log_error("configuration not reloaded, the old values stay", "why", e.msg);
+		return;
+	}
+	conf_log(h->conf, "gatehouse-sandboxd");
+	if (capacity(h) < conf_int(h->conf, "NODE_CAPACITY"))
+		log_warn("NODE_CAPACITY beyond what was set aside at the start needs a restart");
+	node_capacity(h->app.node, capacity(h));
+	log_info("configuration reloaded");
+}
+
+/* Where sandboxes' sockets are: the setting and nothing else when it is set (SBX-65). */
+static int sockets(struct host *h, struct err *e)
+{
+	const char *setting = conf_str(h->conf, "SANDBOX_SOCKET_DIR"), *tmp = getenv("TMPDIR");
+	char own[PATH_SIZE];
+	(void)snprintf(own, sizeof own, "%.100s/gatehouse-%u", tmp == NULL ? "/tmp" : tmp, geteuid());
+	const char *const candidates[] = { setting, "/run/gatehouse/s", "/run/gatehouse",
+		getenv("XDG_RUNTIME_DIR"), own };
+	return boxdir_base(candidates, setting[0] != '\0' ? 1 : 5, h->sockets, e);
+}
+
+/* One process per node: two would reap each other's work. */
+static int names(struct host *h, struct err *e)
+{
+	char path[PATH_SIZE + 8];
+	const char *name = conf_str(h->conf, "NODE_NAME");
+	(void)snprintf(h->name, sizeof h->name, "%s", name);
+	if (name[0] == '\0' && gethostname(h->name, sizeof h->name - 1) != 0)
+		return err_set(e, ERR_UNAVAILABLE, "The host has no name: set NODE_NAME.");
+	int n = snprintf(h->dir, sizeof h->dir, "%s/%s", conf_str(h->conf, "SANDBOX_DIR"), h->name);
+	(void)snprintf(
+	    h->cgroup, sizeof h->cgroup, "/gatehouse/%s.%s", conf_str(h->conf, "INSTANCE"), h->name);
+	if (n >= (int)sizeof h->dir || file_mkdirs(h->dir, 0711, e) != 0)
+		return err_set(e, ERR_UNAVAILABLE, "SANDBOX_DIR is too long.");
+	(void)snprintf(path, sizeof path, "%s/lock", h->dir);
+	h->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (h->lock < 0 || flock(h->lock, LOCK_EX | LOCK_NB) != 0)
+		return err_set(e, ERR_CONFLICT,
+		    "Another sandboxd of node \"%s\" runs on this host (or SANDBOX_DIR is unusable: %s).",
+		    h->name, strerror(errno));
+	return 0;
+}
+
+static struct driver *driver(struct host *h, struct err *e)
+{
+	const struct conf *c = h->conf;
+	if (sockets(h, e) != 0)
+		return NULL;
+	return oci_new(
+	    &(struct oci_opts){
+		.dir = h->dir,
+		.sockets = h->sockets,
+		.cgroup = h->cgroup,
+		.box_binary = conf_str(c, "BOX_BINARY"),
+		.prefer = conf_str(c, "SANDBOX_OCI_RUNTIME"),
+		.only = conf_str(c, "SANDBOX_RUNTIMES"),
+		.uid_base = conf_int(c, "SANDBOX_UID_BASE"),
+		.uid_count = conf_int(c, "SANDBOX_UID_COUNT"),
+		.slots = h->slots,
+		.starts = (int)sysconf(_SC_NPROCESSORS_ONLN),
+	    },
+	    e);
+}
+
+static const char *const nothing[] = { NULL };
+
+/* COD-14: what this host can do is found out by doing it; why nothing can be leased is kept for every caller. */
+static const char *const *prepare(struct host *h)
+{
+	struct err e = { 0 };
+	long long n = conf_int(h->conf, "NODE_CAPACITY");
+	const char *class = conf_str(h->conf, "SANDBOX_RUNTIME_CLASS");
+	h->slots = n > SLOTS_LEAST ? (int)n : SLOTS_LEAST;
+	h->driver = driver(h, &e);
+	const char *const *offered = h->driver == NULL ? nothing : h->driver->offered(h->driver);
+	if (class[0] != '\0' && boundary_find(class) == NULL)
+		(void)snprintf(h->refusal, sizeof h->refusal,
+		    "SANDBOX_RUNTIME_CLASS names no known runtime (\"%.40s\").", class);
+	else if (offered[0] == NULL)
+		(void)snprintf(h->refusal, sizeof h->refusal, "%s",
+		    h->driver == NULL ? e.msg : h->driver->refusal(h->driver));
+	if (h->refusal[0] != '\0')
+		log_error("nothing is leased on this node", "why", h->refusal);
+	else if (h->driver->refusal(h->driver)[0] != '\0')
+		log_info("runtimes not offered", "why", h->driver->refusal(h->driver));
+	return offered;
+}
+
+static int serve(struct host *h, struct pg_pool *db, struct err *e)
+{
+	const char *group = conf_str(h->conf, "SOCKET_GROUP");
+	struct fcgi *core = fcgi_start(
+	    &(struct fcgi_opts){
+		.socket_path = getenv("LISTEN_FDS") != NULL ? NULL : conf_str(h->conf, "SANDBOXD_SOCKET"),
+		.socket_group = group[0] != 0 ? group : NULL,
+		.workers = WORKERS,
+		.queue = QUEUE,
+		.max_streams = STREAMS,
+		.tables = handlers_node,
+		.conf = h->conf,
+		.db = db,
+		.app = h,
+	    },
+	    e);
+	if (core == NULL)
+		return -1;
+	log_info("ready", "node", h->name);
+	fcgi_wait(core, on_hup);
+	fcgi_stop(core);
+	return 0;
+}
+
+static int run(struct host *h, struct err *e)
+{
+	const struct conf *c = h->conf;
+	if (names(h, e) != 0)
+		return -1;
+	const char *const *offered = prepare(h);
+	struct pg_pool *db = pg_pool_new(conf_str(c, "DATABASE_URL"), (int)conf_int(c, "DATABASE_POOL"),
+	    (int)conf_int(c, "DATABASE_TIMEOUT_MS"));
+	h->app.fleet = fleet_new(&(struct fleet_opts){
+	    .db = db,
+	    .driver = h->driver,
+	    .node = h->name,
+	    .refusal = h->refusal,
+	    .start_s = (int)conf_int(c, "SANDBOX_START_TIMEOUT_S"),
+	    .idle_s = (int)conf_int(c, "SANDBOX_IDLE_S"),
+	});
+	h->app.node = node_start(&(struct node_opts){
+	    .db = db,
+	    .fleet = h->app.fleet,
+	    .name = h->name,
+	    .instance = conf_str(c, "INSTANCE"),
+	    .address = conf_str(c, "NODE_ADDRESS"),
+	    .runtimes = h->refusal[0] != '\0' ? nothing : offered,
+	    .capacity = capacity(h),
+	    .refusal = h->refusal,
+	});
+	int rc = serve(h, db, e);
+	node_stop(h->app.node);
+	fleet_free(h->app.fleet);
+	pg_pool_free(db);
+	if (h->driver != NULL)
+		h->driver->free(h->driver);
+	return rc;
+}
+
+int main(void)
+{
+	struct err e = { 0 };
+	struct host h = { .lock = -1 };
+	fcgi_block_signals();
+	h.conf = conf_load(NULL, &e);
+	int rc = -1;
+	if (h.conf != NULL) {
+		conf_log(h.conf, "gatehouse-sandboxd");
+		rc = run(&h, &e);
+		conf_free(h.conf);
+	}
+	if (h.lock >= 0)
+		(void)close(h.lock);
+	if (rc != 0)
+		(void)fprintf(stderr, "gatehouse-sandboxd: %s\n", e.msg);
+	return rc == 0 ? 0 : err_exit(e.code);
+}

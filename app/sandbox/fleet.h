@@ -1,0 +1,61 @@
+/*
+ * fleet.h - the sandboxes of this node, in gatehouse-sandboxd: built, used, watched, found again after a restart, ended.
+ * Everything durable is in the rows and on the host; this is only what one process knows of it. One thing at a time is done
+ * to a sandbox; any number of requests may use it meanwhile.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "io/pg.h"
+#include "sandbox/channel.h"
+#include "sandbox/driver/driver.h"
+
+struct fleet;
+struct fleet_opts { /* borrowed for the fleet's life */
+	struct pg_pool *db;
+	struct driver *driver; /* NULL: this node can build nothing, `refusal` says why */
+	const char *node, *refusal;
+	int start_s, idle_s;
+};
+struct fleet *fleet_new(const struct fleet_opts *o);
+/* Its sandboxes go on running; the next sandboxd finds them. */
+void fleet_free(struct fleet *f);
+
+/* Build what a pending row asks for; the row is running or error afterwards, and on an error nothing is left (SBX-5). A
+ * sandbox that is running already is 0. */
+int fleet_build(struct fleet *f, const char *id, struct err *e);
+/* Remove a sandbox and close its row; 0 once it is really gone, also when it was gone before. */
+int fleet_end(struct fleet *f, const char *id, struct err *e);
+/* One pass of the reaper (SBX-60): strays without a row, rows without a sandbox, leases past their end, starts that never
+ * finished. Only ever called by one thread; safe beside everything else. -1 when the database did not answer. */
+int fleet_round(struct fleet *f);
+
+/* A sandbox in use: its channel stays open until it is given back. ERR_NOT_FOUND, ERR_CONFLICT (ending or starting),
+ * ERR_UNAVAILABLE (no answer from its box). */
+struct held;
+struct held *fleet_take(struct fleet *f, const char *id, struct err *e);
+void fleet_give(struct held *h); /* NULL is fine */
+struct channel *held_channel(struct held *h);
+/* Put a command's first process into its own group: what channel_spec.place needs; 0 also where there are no groups. */
+int held_place(struct held *h, const char *cmd, pid_t inner, struct err *e);
+/* Kill what is left of a command's group and forget the group. */
+void held_sweep(struct held *h, const char *cmd);
+/* End the whole sandbox, with this reason on its row: where less is not enough. */
+void held_condemn(struct held *h, const char *why);
+long long held_oom_kills(struct held *h);
+/* Why the channel was lost, as far as that is known within a moment: one line for the client. */
+void held_why(struct held *h, struct buf *out);
+/* Stop one command (by label), or all (NULL); *ended: how many that ended (SBX-44). */
+int held_stop(struct held *h, const char *cmd, int *ended, struct err *e);
+/* The box's number of a command by our label; ERR_NOT_FOUND. */
+int held_find(struct held *h, const char *cmd, uint32_t *number, struct err *e);
+
+static inline void auto_heldp(struct held **h)
+{
+	fleet_give(*h);
+}
+#define auto_held AUTO(auto_heldp)
