@@ -129,6 +129,14 @@ test: ## install what is missing, build, check, and run every test
 	$(Q)$(MAKE) clients
 	$(Q)$(MAKE) asan
 	$(Q)$(MAKE) flow
+run: ## the main job for real, on a stack in var/ that is left running
+	$(Q)tests/stack/install.sh run
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tests/stack/demo.sh
+stop: ## end what `make run` left running
+	$(Q)[ ! -e var ] || tests/stack/stack.sh down var
+clean-run: stop ## end it and remove its state
+	$(Q)[ ! -e var ] || rm -rf "$$(readlink -f var)" var
 clients: ## third-party programs judge us
 	$(Q)tests/clients/openapi/check.sh tests/golden/openapi.json
 test-heavy: ## the long forms of tests: more seeds, more data (GATEHOUSE_HEAVY=1)
@@ -166,9 +174,23 @@ format: ## clang-format every source in place
 format-check: ; $(Q)clang-format --dry-run -Werror $(CFILES)
 layers lengths ids deploy: ; $(Q)tests/$@.sh
 
+# ---- installing on a host (DESTDIR for packages); a configuration that is there is kept
+LIBEXEC := $(DESTDIR)/usr/lib/gatehouse
+install: all ## binaries, units, nginx includes and the annotated configuration
+	install -D -t $(LIBEXEC) $(BINS) $(BOX)
+	install -d $(DESTDIR)/usr/bin && ln -sf ../lib/gatehouse/gatehouse $(DESTDIR)/usr/bin/gatehouse
+	install -D -m 644 -t $(DESTDIR)/usr/lib/systemd/system systemd/*.service
+	install -D -m 644 systemd/gatehouse.sysusers $(DESTDIR)/usr/lib/sysusers.d/gatehouse.conf
+	install -D -m 644 systemd/gatehouse.tmpfiles $(DESTDIR)/usr/lib/tmpfiles.d/gatehouse.conf
+	install -D -m 644 nginx/gatehouse.conf $(DESTDIR)/etc/nginx/gatehouse.conf
+	install -D -m 644 nginx/gatehouse-internal.conf $(DESTDIR)/etc/nginx/conf.d/gatehouse-internal.conf
+	[ -e $(DESTDIR)/etc/gatehouse/gatehouse.conf ] || install -D -m 640 systemd/gatehouse.conf $(DESTDIR)/etc/gatehouse/gatehouse.conf
+	[ -n "$(DESTDIR)" ] || { systemd-sysusers && systemd-tmpfiles --create && chgrp gatehouse /etc/gatehouse/gatehouse.conf && \
+		{ [ -e /etc/gatehouse/secret.key ] || (umask 077 && openssl rand -hex 32 >/etc/gatehouse/secret.key && chown gatehouse /etc/gatehouse/secret.key); }; }
+
 clean: ; $(Q)rm -rf $(B) ## remove build output
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 16
-.PHONY: all unit asan flow flow-run test clients test-heavy golden check objects analyze tidy clang cppcheck format format-check \
+.PHONY: all run stop clean-run install unit asan flow flow-run test clients test-heavy golden check objects analyze tidy clang cppcheck format format-check \
 	layers lengths ids deploy clean help
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
