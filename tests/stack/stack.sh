@@ -132,7 +132,7 @@ start_pg() {
     "$bin/postgres" -D "$dir/pg" >>"$log/pg.log" 2>&1 </dev/null) &
   remember "$pids/pg" $!
   local deadline=$((SECONDS + 60))
-  until "$bin/pg_isready" -q -h "$run/pg" -t 1; do
+  until "$bin/pg_isready" -q -h "$run/pg" -U postgres -d postgres -t 1; do
     alive "$pids/pg" || die "PostgreSQL ended at start: $(tail -1 "$log/pg.log")"
     [ $SECONDS -lt $deadline ] || die "PostgreSQL did not come up within 60 s: $(tail -1 "$log/pg.log")"
     sleep 0.05
