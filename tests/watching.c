@@ -143,12 +143,20 @@ bool client_has(struct client *k, const char *text)
 	return has;
 }
 
-void client_wait_text(struct client *k, const char *text)
+static int count_text(const struct client *k, const char *text)
+{
+	int n = 0;
+	for (const char *at = buf_c(&k->text); (at = strstr(at, text)) != NULL; at++)
+		n++;
+	return n;
+}
+
+void client_wait_text(struct client *k, const char *text, int n)
 {
 	int64_t deadline = clock_ms() + PATIENCE_MS;
 	bool in_time = true, has;
 	(void)pthread_mutex_lock(&k->lock);
-	while (!(has = strstr(buf_c(&k->text), text) != NULL) && in_time)
+	while (!(has = count_text(k, text) >= n) && in_time)
 		in_time = feed_cond_wait(&k->changed, &k->lock, deadline);
 	(void)pthread_mutex_unlock(&k->lock);
 	assert_true(has);

@@ -32,10 +32,10 @@ struct client {
 /* A client that is all zero besides what it asks for. */
 void client_start(struct client *k, struct watch_hub *h, struct pg_pool *db);
 void client_set(struct client *k, bool *flag, bool value);
-/* Until it has n lines (n < 0: it has ended), n pings, or been sent this text. */
+/* Until it has n lines (n < 0: it has ended), n pings, or been sent this text n times. */
 void client_wait(struct client *k, int n);
 void client_wait_pings(struct client *k, int n);
-void client_wait_text(struct client *k, const char *text);
+void client_wait_text(struct client *k, const char *text, int n);
 bool client_has(struct client *k, const char *text);
 void client_join(struct client *k);
 void client_free(struct client *k);

@@ -6,6 +6,7 @@
 #include "../watching.h"
 #include "base/js.h"
 #include "base/log.h"
+#include "session/feed.h"
 #include "session/watch.h"
 
 enum { POOL = 12 };
@@ -88,7 +89,7 @@ static void an_org_is_told_from_now_on_and_never_of_another(void **s)
 	session_says(pool, "other", foreign, 1, 3);
 	session_says(pool, "admin", old, 6, 8);
 	session_ends(pool, "admin", old);
-	client_wait_text(&k, "\"type\":\"result\"");
+	client_wait_text(&k, "\"type\":\"result\"", 1);
 	watch_drain(h);
 	client_join(&k);
 	auto_json json_t *lines = client_lines(&k);
@@ -97,6 +98,66 @@ static void an_org_is_told_from_now_on_and_never_of_another(void **s)
 	assert_int_equal(count_of(lines, foreign, "log"), 0);
 	assert_true(count_of(lines, fresh, "log") > 0);
 	client_free(&k);
+	watch_stop(h);
+}
+
+/* STR-4 */
+static void silence_has_pings_here_too_until_the_client_is_gone(void **s)
+{
+	(void)s;
+	struct watch_hub *h = hub_new();
+	h->ping_ms = 20;
+	struct client k = { 0 };
+	client_start(&k, h, pool);
+	client_wait_pings(&k, 2);
+	client_set(&k, &k.gone, true);
+	client_join(&k);
+	assert_int_equal(k.lines, 0);
+	client_free(&k);
+	watch_stop(h);
+}
+
+/* REL-2: notifications are lost meanwhile; a survey finds what they would have told. */
+static void what_happened_while_postgresql_could_not_tell_is_told(void **s)
+{
+	(void)s;
+	struct watch_hub *h = hub_new();
+	struct client org = { 0 }, tree = { 0 };
+	char root[ID_MAX], child[ID_MAX], fresh[ID_MAX], first[ID_MAX];
+	session_made(pool, "admin", NULL, root);
+	session_says(pool, "admin", root, 1, 2);
+	tree.root = root;
+	client_start(&org, h, pool);
+	client_start(&tree, h, pool);
+	client_wait(&tree, 2);
+	session_made(pool, "admin", NULL, first);
+	for (int i = 1; !client_has(&org, first); i++)
+		session_says(pool, "admin", first, i, i);
+	pgtest_down(server);
+	pgtest_up(server);
+	/* LISTEN has not come back yet, or only just. */
+	session_made(pool, "admin", root, child);
+	session_says(pool, "admin", child, 1, 3);
+	session_ends(pool, "admin", child);
+	session_made(pool, "admin", NULL, fresh);
+	session_says(pool, "admin", fresh, 1, 3);
+	session_ends(pool, "admin", fresh);
+	session_ends(pool, "admin", root);
+	client_join(&tree);
+	client_wait_text(&org, "\"type\":\"result\"", 3);
+	watch_drain(h);
+	client_join(&org);
+	auto_json json_t *of_tree = client_lines(&tree), *of_org = client_lines(&org);
+	assert_int_equal(json_array_size(of_tree), 3 + 4);
+	assert_int_equal(count_of(of_tree, child, "log"), 3);
+	assert_int_equal(count_of(of_tree, child, "result"), 1);
+	assert_int_equal(count_of(of_org, fresh, "log"), 3);
+	assert_int_equal(count_of(of_org, fresh, "result"), 1);
+	assert_int_equal(count_of(of_org, child, "log"), 3);
+	assert_int_equal(count_of(of_org, root, "log"), 0);
+	assert_int_equal(count_of(of_org, root, "result"), 1);
+	client_free(&tree);
+	client_free(&org);
 	watch_stop(h);
 }
 
@@ -122,6 +183,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_tree_is_told_from_its_beginning_until_all_of_it_is_closed),
 		cmocka_unit_test(an_org_is_told_from_now_on_and_never_of_another),
+		cmocka_unit_test(silence_has_pings_here_too_until_the_client_is_gone),
+		cmocka_unit_test(what_happened_while_postgresql_could_not_tell_is_told),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

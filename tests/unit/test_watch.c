@@ -313,7 +313,7 @@ static void postgresql_restarting_loses_and_repeats_nothing(void **s)
 	is_whole(&k, id, 0);
 	(void)pthread_join(g.thread, NULL);
 	is_whole(&g.k, id, 0);
-	client_wait_text(&org, "\"type\":\"result\"");
+	client_wait_text(&org, "\"type\":\"result\"", 1);
 	watch_drain(h);
 	client_join(&org);
 	auto_json json_t *lines = client_lines(&org);
