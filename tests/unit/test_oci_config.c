@@ -37,12 +37,12 @@ static void slurp(const char *path, struct buf *to)
 	(void)fclose(f);
 }
 
-/* The files are rewritten by `make golden` (GOLDEN=1); the difference is what a reviewer looks at. */
+/* The files are rewritten by `make golden` (GATEHOUSE_GOLDEN=1); the difference is what a reviewer looks at. */
 static void same_as(const char *path, const struct oci_config *c)
 {
 	auto_json json_t *j = oci_config(c);
 	auto_free char *now = json_dumps(j, JSON_INDENT(1));
-	if (getenv("GOLDEN") != NULL) {
+	if (getenv("GATEHOUSE_GOLDEN") != NULL) {
 		FILE *f = fopen(path, "we");
 		assert_non_null(f);
 		(void)fprintf(f, "%s\n", now);
