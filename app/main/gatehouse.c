@@ -10,6 +10,7 @@
 #include "base/secret.h"
 #include "base/str.h"
 #include "io/conf.h"
+#include "forge/hook.h"
 #include "io/http.h"
 #include "io/migrate.h"
 #include "io/pg.h"
@@ -236,7 +237,9 @@ static int dispatch(char **args, struct err *e)
 
 int main(int argc, char **argv)
 {
-	(void)argc;
+	/* Started by git for every push (forge/hook): nothing is set up that it does not need. */
+	if (argc > 2 && strcmp(argv[1], "hook") == 0)
+		return hook_main(argc - 2, argv + 2);
 	struct err e = { 0 };
 	http_setup();
 	int rc = dispatch(argv + 1, &e);
