@@ -93,11 +93,10 @@ static int config_fd(const struct boxtest *t, const struct boxtest_conf *conf)
 	return fds[0];
 }
 
-static _Noreturn void become_box(int box, int config, int log, const struct boxtest_conf *conf)
+static _Noreturn void become_box(int box, int config, int log, uid_t uid, bool plain)
 {
-	uid_t uid = conf->as_root ? 0 : BOXTEST_UID;
 	bool ready = prctl(PR_SET_PDEATHSIG, SIGKILL) == 0;
-	if (!conf->plain)
+	if (!plain)
 		ready = ready && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
 		    mount("proc", "/proc", "proc", 0, NULL) == 0;
 	ready = ready && dup2(config, 0) == 0 && dup2(log, 1) == 1 && dup2(log, 2) == 2 &&
@@ -133,16 +132,16 @@ void boxtest_redial(struct boxtest *t)
 void boxtest_up(struct boxtest *t, const struct boxtest_conf *conf)
 {
 	static const struct boxtest_conf nothing;
-	*t = (struct boxtest){ .log = -1 };
+	*t = (struct boxtest){ .log = -1, .uid = 100000 + (uid_t)getpid() };
 	if (conf == NULL)
 		conf = &nothing;
 	(void)snprintf(t->dir, sizeof t->dir, "/tmp/boxtest.XXXXXX");
 	assert_non_null(mkdtemp(t->dir));
 	assert_int_equal(chmod(t->dir, 0755), 0);
-	make_dir(t, "run", BOXTEST_UID);
-	make_dir(t, "work", BOXTEST_UID);
-	make_dir(t, "two", BOXTEST_UID);
-	make_dir(t, "out", BOXTEST_UID);
+	make_dir(t, "run", t->uid);
+	make_dir(t, "work", t->uid);
+	make_dir(t, "two", t->uid);
+	make_dir(t, "out", t->uid);
 	(void)snprintf(t->socket, sizeof t->socket, "%s/run/box.sock", t->dir);
 	(void)snprintf(t->work, sizeof t->work, "%s/work", t->dir);
 	random_bytes(t->opts.nonce, PROTO_NONCE);
@@ -152,13 +151,13 @@ void boxtest_up(struct boxtest *t, const struct boxtest_conf *conf)
 	t->pid = (pid_t)syscall(SYS_clone, flags, NULL, NULL, NULL, NULL);
 	assert_true(t->pid >= 0);
 	if (t->pid == 0)
-		become_box(box, config, log[1], conf);
+		become_box(box, config, log[1], conf->as_root ? 0 : t->uid, conf->plain);
 	(void)close(box);
 	(void)close(config);
 	(void)close(log[1]);
 	t->log = log[0];
 	t->opts.socket_path = t->socket;
-	t->opts.sandbox_uid = BOXTEST_UID;
+	t->opts.sandbox_uid = t->uid;
 	t->opts.box_pid = t->pid;
 	if (!conf->no_channel)
 		dial(t);

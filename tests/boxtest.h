@@ -10,11 +10,10 @@
 #include "base/buf.h"
 #include "sandbox/channel.h"
 
-enum { BOXTEST_UID = 64321 };
-
 struct boxtest {
 	char dir[64]; /* holds run/ (the socket), work/ and two/ (workspace roots), out/ (outside of them) */
 	char socket[96], work[96];
+	uid_t uid; /* of nobody else: limits on processes count by uid */
 	pid_t pid; /* of the box on the host */
 	int log;   /* read end of its standard output and error */
 	struct channel_opts opts;

@@ -67,6 +67,7 @@ struct cmd {
 	int report_fd, go_fd; /* -1 */
 	int fd[2];            /* read ends of stdout and stderr; -1: at their end */
 	struct ring out[2];
+	uint64_t due[2]; /* offsets up to which its leader may have written, known at its death */
 	int64_t forked_ms, deadline_ms; /* 0: not yet, or none */
 	int64_t dead_ms, data_ms;       /* since when its end is awaited; when output came last */
 	int64_t took_ms;                /* from the fork to the leader's end */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -203,6 +204,12 @@ static void leader_gone(struct cmd *c, int status)
 {
 	if (c->leader_dead)
 		return;
+	for (int s = 0; s < 2; s++) {
+		/* What it wrote lies in the pipe now, before anything that others write later. */
+		int in_pipe = 0;
+		if (c->fd[s] >= 0 && ioctl(c->fd[s], FIONREAD, &in_pipe) == 0 && in_pipe > 0)
+			c->due[s] = c->out[s].end + (uint64_t)in_pipe;
+	}
 	c->leader_dead = true;
 	c->leader = 0;
 	close_fd(&c->report_fd);
@@ -269,11 +276,7 @@ bool cmd_readable(struct box *b, struct cmd *c, int s)
 {
 	if (c->fd[s] < 0)
 		return false;
-	if (c->state == CMD_ENDED || ring_has_room(&c->out[s], sub_floor(b, c, s)))
-		return true;
-	if (c->leader_dead)
-		c->dead_ms = c->data_ms = clock_ms(); /* the grace is for silence, not for a slow reader */
-	return false;
+	return c->state == CMD_ENDED || ring_has_room(&c->out[s], sub_floor(b, c, s));
 }
 
 void cmd_read(struct box *b, struct cmd *c, int s)
@@ -292,13 +295,17 @@ void cmd_read(struct box *b, struct cmd *c, int s)
 	}
 }
 
-static bool is_drained(struct box *b, struct cmd *c, int64_t now)
+/* The leader's own output has not been read yet (a slow reader may hold it back for a while). */
+static bool is_due(const struct cmd *c)
 {
-	bool waiting = cmd_readable(b, c, 0);
-	waiting |= cmd_readable(b, c, 1);
+	return (c->fd[0] >= 0 && c->out[0].end < c->due[0]) || (c->fd[1] >= 0 && c->out[1].end < c->due[1]);
+}
+
+static bool is_drained(const struct cmd *c, int64_t now)
+{
 	if (c->fd[0] < 0 && c->fd[1] < 0)
 		return true;
-	return waiting && (now - c->data_ms >= GRACE_MS || now - c->dead_ms >= GRACE_MAX_MS);
+	return !is_due(c) && (now - c->data_ms >= GRACE_MS || now - c->dead_ms >= GRACE_MAX_MS);
 }
 
 void cmd_fill_exit(const struct cmd *c, struct proto_exit *x)
@@ -347,21 +354,23 @@ static void drop_old(struct box *b)
 	}
 }
 
+/* Killed, and nothing is left: see tree.h for what proves it. */
+static bool is_gone(const struct box *b, const struct cmd *c)
+{
+	return c->keeper == 0 && c->empty >= 2 && !b->strays;
+}
+
 static void end(struct box *b, struct cmd *c)
 {
 	leader_gone(
 	    c, SIGKILL); /* unless its own status came: its keeper was killed, or it cannot be killed */
 	c->state = CMD_ENDED;
+	if (is_gone(b, c))
+		c->kill_ms = 0;
 	ring_trim(&c->out[0]);
 	ring_trim(&c->out[1]);
 	close_fd(&c->go_fd);
 	drop_old(b);
-}
-
-/* Killed, and nothing is left: see tree.h for what proves it. */
-static bool is_gone(const struct box *b, const struct cmd *c)
-{
-	return c->keeper == 0 && c->empty >= 2 && !b->strays;
 }
 
 static bool is_over(struct box *b, struct cmd *c, int64_t now)
@@ -376,7 +385,7 @@ static bool is_over(struct box *b, struct cmd *c, int64_t now)
 	}
 	if (!c->leader_dead && c->kill_ms == 0)
 		return false;
-	return is_drained(b, c, now);
+	return is_drained(c, now);
 }
 
 static void forget_the_empty(struct box *b)
@@ -430,6 +439,8 @@ int64_t cmd_next_ms(struct box *b)
 			continue;
 		if (c->kill_ms != 0 && !is_gone(b, c))
 			mine = INT64_MAX; /* kill_tick comes anyway */
+		else if (c->leader_dead && is_due(c))
+			mine = INT64_MAX; /* reading it is what comes next */
 		else if (c->leader_dead)
 			mine = c->data_ms - c->dead_ms < GRACE_MAX_MS - GRACE_MS ? c->data_ms + GRACE_MS
 										 : c->dead_ms + GRACE_MAX_MS;

@@ -1,0 +1,453 @@
+/*
+ * How commands end through a real box: SBX-41, SBX-44. This program is also what runs in the sandbox (see hostile()); numbers
+ * like "no. 9" are the known faults of such agents.
+ */
+#include "../t.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../boxtest.h"
+#include "base/clock.h"
+#include "base/limits.h"
+#include "io/file.h"
+
+static struct boxtest box;
+static char self[128]; /* this program, where the sandbox's uid can reach it */
+
+/* ---- what runs inside */
+
+static void deafen(void)
+{
+	for (int sig = 1; sig < 32; sig++)
+		(void)signal(sig, SIG_IGN);
+}
+
+static void stay(void)
+{
+	for (;;)
+		(void)pause();
+}
+
+/* A child that does something and stays. */
+static void child(void (*what)(void))
+{
+	if (fork() == 0) {
+		if (what != NULL)
+			what();
+		stay();
+	}
+}
+
+static void own_session(void)
+{
+	(void)setsid();
+}
+
+static void own_group(void)
+{
+	(void)setpgid(0, 0);
+}
+
+static void stop_itself(void)
+{
+	(void)setsid();
+	(void)raise(SIGSTOP);
+}
+
+/* Twice forked, a session of its own, no descriptor, another name, another environment, another mark. */
+static void daemonize(void)
+{
+	(void)setsid();
+	if (fork() != 0)
+		_exit(0);
+	(void)setsid();
+	for (int fd = 0; fd < 64; fd++)
+		(void)close(fd);
+	(void)prctl(PR_SET_NAME, "harmless");
+	struct rlimit low = { 12345, 12345 };
+	(void)setrlimit(RLIMIT_RSS, &low);
+	char *const argv[] = { self, (char[]){ "stay" }, NULL };
+	char *const env[] = { NULL };
+	(void)execve(self, argv, env);
+}
+
+/* Its own orphans come to it, and so do not look like anybody's children when it goes. */
+static void adopt(void)
+{
+	(void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+	child(daemonize);
+}
+
+static void hard_to_kill(void)
+{
+	deafen();
+	child(own_session);
+	child(own_group);
+	child(stop_itself);
+	child(daemonize);
+	child(adopt);
+	child(NULL);
+}
+
+/* Every process forks for ever, each child leads a session: no group holds two of them. */
+static void bomb(void)
+{
+	struct rlimit some = { 300, 300 };
+	(void)setrlimit(RLIMIT_NPROC, &some);
+	deafen();
+	for (;;)
+		if (fork() == 0)
+			(void)setsid();
+}
+
+static int hostile(const char *how)
+{
+	if (strcmp(how, "stay") == 0) {
+		deafen();
+		stay();
+	} else if (strcmp(how, "tree") == 0) {
+		hard_to_kill();
+		(void)!write(1, "ready\n", 6);
+		stay();
+	} else if (strcmp(how, "tree-and-leave") == 0) {
+		hard_to_kill();
+	} else if (strcmp(how, "bomb") == 0) {
+		bomb();
+	} else if (strcmp(how, "kill-keeper") == 0) {
+		hard_to_kill();
+		(void)kill(getppid(), SIGKILL);
+		stay();
+	} else if (strcmp(how, "stop-keeper") == 0) {
+		hard_to_kill();
+		(void)kill(getppid(), SIGSTOP);
+		_exit(7);
+	} else if (strcmp(how, "kill-all") == 0) {
+		(void)kill(-1, SIGKILL);
+		stay();
+	} else if (strcmp(how, "stop-all") == 0) {
+		(void)kill(-1, SIGSTOP);
+		(void)kill(0, SIGSTOP);
+		stay();
+	} else if (strcmp(how, "orphans") == 0) {
+		for (int i = 0; i < 20; i++)
+			if (fork() == 0) {
+				if (fork() == 0)
+					_exit(0);
+				_exit(0);
+			}
+	}
+	return 0;
+}
+
+/* ---- fixture */
+
+static int up(void **s)
+{
+	(void)s;
+	boxtest_up(&box, NULL);
+	auto_buf struct buf program = BUF(64 << 20);
+	struct err e = { 0 };
+	(void)snprintf(self, sizeof self, "%s/self", box.dir);
+	assert_int_equal(file_read("/proc/self/exe", &program, &e), 0);
+	assert_int_equal(file_write(self, program.p, program.n, 0755, &e), 0);
+	return 0;
+}
+
+static int down(void **s)
+{
+	(void)s;
+	boxtest_down(&box);
+	return 0;
+}
+
+static struct channel_cmd *start(const char *how, int timeout_ms)
+{
+	const char *const argv[] = { self, how, NULL };
+	const char *const env[] = { "ASAN_OPTIONS=detect_leaks=0", NULL };
+	return boxtest_start(
+	    &box, &(struct channel_spec){ .argv = argv, .env = env, .timeout_ms = timeout_ms, .live = true });
+}
+
+static void assert_nothing_left(void)
+{
+	int zombies;
+	assert_int_equal(boxtest_processes(&box, &zombies), 0);
+}
+
+static bool is_empty(void *arg)
+{
+	int zombies;
+	(void)arg;
+	return boxtest_processes(&box, &zombies) == 0;
+}
+
+/* SBX-41, no. 1, 3, 5, 6, 7, 8: the whole tree dies within a second of the time-out, and what it said before is kept */
+static void a_time_out_kills_the_whole_tree_within_a_second(void **s)
+{
+	(void)s;
+	auto_buf struct buf out = BUF(100);
+	int64_t before = clock_ms();
+	struct channel_exit x = boxtest_finish(start("tree", 400), &out, NULL, false);
+	int64_t took = clock_ms() - before;
+	assert_nothing_left();
+	assert_true(x.timed_out);
+	assert_false(x.stopped || x.escaped);
+	assert_string_equal(x.signal, "SIGKILL");
+	assert_string_equal(buf_c(&out), "ready\n");
+	assert_true(took >= 400 && took < 1400);
+}
+
+/* SBX-44 */
+static void a_stop_counts_what_it_ended_and_zero_is_an_answer(void **s)
+{
+	(void)s;
+	struct err e = { 0 };
+	struct channel_wait w = boxtest_wait(5000);
+	int ended = -1;
+	assert_int_equal(channel_stop(box.c, &w, &ended, &e), 0);
+	assert_int_equal(ended, 0);
+	struct channel_cmd *k[3];
+	for (int i = 0; i < 3; i++)
+		k[i] = start("tree", 60000);
+	int64_t before = clock_ms();
+	assert_int_equal(channel_stop(box.c, &w, &ended, &e), 0);
+	assert_true(clock_ms() - before < 1000);
+	assert_int_equal(ended, 3);
+	assert_nothing_left();
+	for (int i = 0; i < 3; i++) {
+		struct channel_exit x = boxtest_finish(k[i], NULL, NULL, false);
+		assert_true(x.stopped);
+		assert_false(x.timed_out || x.escaped);
+	}
+	assert_int_equal(boxtest_run(&box, "exit 5", 5000, NULL).exit_code, 5); /* the sandbox stays */
+}
+
+/* No. 13: one command's end is nobody else's */
+static void stopping_one_leaves_the_others_alone(void **s)
+{
+	(void)s;
+	struct err e = { 0 };
+	struct channel_wait w = boxtest_wait(5000);
+	int ended = -1;
+	struct channel_cmd *one = start("tree", 60000),
+			   *other = boxtest_sh(&box, "sleep 1; echo whole", 60000);
+	assert_int_equal(channel_stop_one(box.c, channel_cmd_id(one), &w, &ended, &e), 0);
+	assert_int_equal(ended, 1);
+	assert_true(boxtest_finish(one, NULL, NULL, false).stopped);
+	auto_buf struct buf out = BUF(100);
+	struct channel_exit x = boxtest_finish(other, &out, NULL, false);
+	assert_int_equal(x.exit_code, 0);
+	assert_false(x.stopped);
+	assert_string_equal(buf_c(&out), "whole\n");
+	boxtest_until(is_empty, NULL, 1000);
+}
+
+/* SBX-41, no. 6: a child that keeps the pipe open does not hold the exit back beyond the grace; no. 14: and is not killed by it */
+static void a_background_child_does_not_hold_the_exit_back(void **s)
+{
+	(void)s;
+	auto_buf struct buf out = BUF(100);
+	int64_t before = clock_ms();
+	struct channel_exit x = boxtest_run(
+	    &box, "echo said; (sleep 1.2; echo late && touch still-there; sleep 60) & exit 4", 0, &out);
+	assert_true(clock_ms() - before < 1100);
+	assert_int_equal(x.exit_code, 4);
+	assert_true(x.duration_ms < 400); /* the leader's own */
+	assert_string_equal(buf_c(&out), "said\n");
+	assert_int_equal(boxtest_run(&box, "sleep 1; test -e still-there", 0, NULL).exit_code, 0);
+	struct err e = { 0 };
+	struct channel_wait w = boxtest_wait(5000);
+	int ended = -1;
+	assert_int_equal(channel_stop(box.c, &w, &ended, &e), 0);
+	assert_int_equal(ended, 0); /* a leftover process is killed, but is no command */
+	assert_nothing_left();
+}
+
+static void a_background_child_that_never_stops_writing_does_not_either(void **s)
+{
+	(void)s;
+	int64_t before = clock_ms();
+	struct channel_exit x = boxtest_run(&box, "yes & sleep 0.1; exit 4", 0, NULL);
+	assert_true(clock_ms() - before < 4000);
+	assert_int_equal(x.exit_code, 4);
+	struct err e = { 0 };
+	struct channel_wait w = boxtest_wait(5000);
+	int ended = -1;
+	assert_int_equal(channel_stop(box.c, &w, &ended, &e), 0);
+	assert_nothing_left();
+}
+
+static void what_a_finished_command_left_behind_is_stopped_too(void **s)
+{
+	(void)s;
+	struct err e = { 0 };
+	struct channel_wait w = boxtest_wait(5000);
+	int ended = -1, zombies;
+	assert_int_equal(boxtest_finish(start("tree-and-leave", 5000), NULL, NULL, false).exit_code, 0);
+	assert_true(boxtest_processes(&box, &zombies) > 5);
+	assert_int_equal(channel_stop(box.c, &w, &ended, &e), 0);
+	assert_int_equal(ended, 0);
+	assert_nothing_left();
+}
+
+/* SBX-41: forks faster than any walk, every child in a session of its own */
+static void a_fork_bomb_of_sessions_dies_and_its_neighbour_goes_on(void **s)
+{
+	(void)s;
+	struct channel_cmd *other = boxtest_sh(&box, "sleep 2; echo whole", 60000);
+	int64_t before = clock_ms();
+	struct channel_exit x = boxtest_finish(start("bomb", 500), NULL, NULL, false);
+	assert_true(clock_ms() - before < 1600);
+	assert_true(x.timed_out);
+	assert_false(x.escaped);
+	auto_buf struct buf out = BUF(100);
+	assert_int_equal(boxtest_finish(other, &out, NULL, false).exit_code, 0);
+	assert_string_equal(buf_c(&out), "whole\n");
+	boxtest_until(is_empty, NULL, 1000);
+}
+
+/* The keeper has the sandbox's uid: it can be killed, and that gains nothing */
+static void killing_the_keeper_kills_the_command(void **s)
+{
+	(void)s;
+	int64_t before = clock_ms();
+	struct channel_exit x = boxtest_finish(start("kill-keeper", 60000), NULL, NULL, false);
+	assert_true(clock_ms() - before < 2000);
+	assert_string_equal(x.signal, "SIGKILL");
+	assert_nothing_left();
+}
+
+static void stopping_the_keeper_hides_nothing(void **s)
+{
+	(void)s;
+	struct channel_exit x = boxtest_finish(start("stop-keeper", 3000), NULL, NULL, false);
+	assert_int_equal(x.exit_code, 7);
+	struct err e = { 0 };
+	struct channel_wait w = boxtest_wait(5000);
+	int ended;
+	assert_int_equal(channel_stop(box.c, &w, &ended, &e), 0);
+	assert_nothing_left();
+}
+
+/* No. 9, 12: signals to everything */
+static void killing_everything_spares_the_box_and_leaves_nothing(void **s)
+{
+	(void)s;
+	struct channel_cmd *other = boxtest_sh(&box, "sleep 60", 60000);
+	struct channel_exit x = boxtest_finish(start("kill-all", 60000), NULL, NULL, false);
+	assert_string_equal(x.signal, "SIGKILL");
+	assert_string_equal(boxtest_finish(other, NULL, NULL, false).signal, "SIGKILL");
+	assert_nothing_left();
+	assert_int_equal(boxtest_run(&box, "exit 5", 5000, NULL).exit_code, 5);
+}
+
+static void stopping_everything_does_not_stop_the_time_out(void **s)
+{
+	(void)s;
+	int64_t before = clock_ms();
+	assert_true(boxtest_finish(start("stop-all", 300), NULL, NULL, false).timed_out);
+	assert_true(clock_ms() - before < 1300);
+	assert_nothing_left();
+}
+
+/* SBX-41, no. 11 */
+static void no_zombie_stays(void **s)
+{
+	(void)s;
+	for (int i = 0; i < 10; i++)
+		assert_int_equal(boxtest_finish(start("orphans", 5000), NULL, NULL, false).exit_code, 0);
+	boxtest_until(is_empty, NULL, 1000);
+}
+
+/* With the box's uid, since root need not have CAP_SYS_RESOURCE. No more than the hard limit. */
+static void set_limit(enum __rlimit_resource what, rlim_t n)
+{
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		struct rlimit now;
+		bool done = setresgid(box.uid, box.uid, box.uid) == 0 &&
+		    setresuid(box.uid, box.uid, box.uid) == 0 && prlimit(box.pid, what, NULL, &now) == 0;
+		now.rlim_cur = n > now.rlim_max ? now.rlim_max : n;
+		_exit(done && prlimit(box.pid, what, &now, NULL) == 0 ? 0 : 1);
+	}
+	int status;
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
+static void assert_cannot_start(void)
+{
+	const char *const argv[] = { "true", NULL };
+	struct err e = { 0 };
+	struct channel_wait w = boxtest_wait(5000);
+	assert_null(channel_start(box.c, &(struct channel_spec){ .argv = argv }, &w, &e));
+	assert_int_equal(e.code, ERR_UNAVAILABLE);
+	assert_true(strncmp(e.msg, "The sandbox cannot start another process: ", 42) == 0);
+}
+
+/* No. 12: out of processes or descriptors the command fails with a reason and the box goes on */
+static void without_processes_or_descriptors_the_command_says_so(void **s)
+{
+	(void)s;
+	boxtest_until(is_empty, NULL, 1000);
+	set_limit(RLIMIT_NPROC, 1);
+	assert_cannot_start();
+	set_limit(RLIMIT_NPROC, 2); /* a keeper, but no leader */
+	assert_cannot_start();
+	set_limit(RLIMIT_NPROC, RLIM_INFINITY);
+	set_limit(RLIMIT_NOFILE, (rlim_t)boxtest_open_fds(box.pid) + 4);
+	assert_cannot_start();
+	set_limit(RLIMIT_NOFILE, 1024);
+	assert_int_equal(boxtest_run(&box, "exit 5", 5000, NULL).exit_code, 5);
+	boxtest_until(is_empty, NULL, 1000);
+}
+
+/* Output is counted exactly even when there is no memory to keep it */
+static void without_memory_output_is_still_drained_and_counted(void **s)
+{
+	(void)s;
+	assert_int_equal(boxtest_run(&box, "mkfifo pipe", 5000, NULL).exit_code, 0);
+	struct channel_cmd *k = boxtest_sh(&box, "read go <pipe; head -c 3000000 /dev/zero; echo end", 20000);
+	struct channel_cmd *go = boxtest_sh(&box, "sleep 0.3; echo go >pipe", 20000);
+	set_limit(RLIMIT_AS, 1);
+	struct channel_exit x = boxtest_finish(k, NULL, NULL, true);
+	set_limit(RLIMIT_AS, RLIM_INFINITY);
+	assert_int_equal(x.exit_code, 0);
+	assert_int_equal(x.bytes[0], 3000004);
+	(void)boxtest_finish(go, NULL, NULL, false);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1) {
+		(void)snprintf(self, sizeof self, "%s", argv[0]);
+		return hostile(argv[1]);
+	}
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_time_out_kills_the_whole_tree_within_a_second),
+		cmocka_unit_test(a_stop_counts_what_it_ended_and_zero_is_an_answer),
+		cmocka_unit_test(stopping_one_leaves_the_others_alone),
+		cmocka_unit_test(a_background_child_does_not_hold_the_exit_back),
+		cmocka_unit_test(a_background_child_that_never_stops_writing_does_not_either),
+		cmocka_unit_test(what_a_finished_command_left_behind_is_stopped_too),
+		cmocka_unit_test(a_fork_bomb_of_sessions_dies_and_its_neighbour_goes_on),
+		cmocka_unit_test(killing_the_keeper_kills_the_command),
+		cmocka_unit_test(stopping_the_keeper_hides_nothing),
+		cmocka_unit_test(killing_everything_spares_the_box_and_leaves_nothing),
+		cmocka_unit_test(stopping_everything_does_not_stop_the_time_out),
+		cmocka_unit_test(no_zombie_stays),
+		cmocka_unit_test(without_processes_or_descriptors_the_command_says_so),
+		cmocka_unit_test(without_memory_output_is_still_drained_and_counted),
+	};
+	return cmocka_run_group_tests(tests, up, down);
+}
