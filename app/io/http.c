@@ -321,14 +321,12 @@ int http_do(const struct http_req *q, struct http_res *res, struct err *e)
 	CURLcode rc = run(&t, multi);
 	if (rc == CURLE_OK && !t.head_ended)
 		rc = CURLE_WEIRD_SERVER_REPLY; /* curl takes a head that was cut for a whole one */
-	if (rc != CURLE_OK)
-		return failed(&t, rc, e);
 	long status = 0;
 	(void)curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
 	res->status = (int)status;
 	copy_header(easy, "Content-Type", res->content_type, sizeof res->content_type);
 	copy_header(easy, "Location", res->location, sizeof res->location);
-	return 0;
+	return rc == CURLE_OK ? 0 : failed(&t, rc, e);
 }
 
 /* ---- texts */

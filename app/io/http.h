@@ -44,7 +44,7 @@ struct http_res {
 /*
  * 0 when a whole reply was received, whatever its status; -1: ERR_UNAVAILABLE (no connection), ERR_TIMEOUT, ERR_UPSTREAM
  * (cut, too large), ERR_INTERNAL (our own request cannot be sent). A request that `cancelled` or another callback ended is
- * ERR_TIMEOUT with reason "cancelled". Redirects are answered, not followed. Free res with http_res_free in any case.
+ * ERR_TIMEOUT with reason "cancelled". res->status and ->location are set from a head that came before a failure. Redirects are answered, not followed. Free res with http_res_free in any case.
  */
 int http_do(const struct http_req *q, struct http_res *res, struct err *e);
 void http_res_free(struct http_res *res);

@@ -78,7 +78,7 @@ static char *body_of(struct mem *m, const struct route *r, const json_t *in)
 
 int op_request(struct mem *m, const struct op *op, const json_t *in, struct op_request *r, struct err *e)
 {
-	const char *missing = NULL;
+	const char *missing = "";
 	for (const struct route *w = op->routes; w < op->routes + OP_ROUTES_MAX && w->path != NULL; w++) {
 		auto_buf struct buf target = BUF(TARGET_MAX_BYTES);
 		missing = fill_path(m, w, in, &target);
