@@ -29,7 +29,7 @@ static const struct {
 };
 
 /* vsnprintf cuts bytes; a cut inside a UTF-8 character would make the envelope invalid JSON. */
-static void fill(char *dst, size_t size, const char *fmt, va_list ap)
+static __attribute__((format(printf, 3, 0))) void fill(char *dst, size_t size, const char *fmt, va_list ap)
 {
 	int n = vsnprintf(dst, size, fmt, ap);
 	if (n < 0 || (size_t)n < size)
@@ -41,7 +41,8 @@ static void fill(char *dst, size_t size, const char *fmt, va_list ap)
 		dst[start - 1] = 0;
 }
 
-static void set(struct err *e, enum err_code code, const char *param, const char *fmt, va_list ap)
+static __attribute__((format(printf, 4, 0))) void set(
+    struct err *e, enum err_code code, const char *param, const char *fmt, va_list ap)
 {
 	assert(code > ERR_NONE && code < ERR_MAX_);
 	e->code = code;
