@@ -22,7 +22,7 @@ static int unavailable(struct err *e, const char *reason, const char *msg)
 }
 
 /* COD-14: said before anything is written. */
-static int check_nodes(struct ctx *c, struct pg *db, struct err *e)
+int task_nodes(struct ctx *c, struct pg *db, struct err *e)
 {
 	auto_res struct pg_res *r = PG(db, &q_run_nodes, e, conf_str(c->conf, "INSTANCE"));
 	if (r == NULL)
@@ -147,7 +147,7 @@ int task_start(
 		return -1;
 	if (a.session != NULL && adopt(c, db, &a, e) != 0)
 		return -1;
-	if (check_nodes(c, db, e) != 0)
+	if (task_nodes(c, db, e) != 0)
 		return -1;
 	id_make("run", got->run);
 	if (pg_begin(db, e) != 0 || open_session(c, db, &a, got, e) != 0 ||
