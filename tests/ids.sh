@@ -1,6 +1,6 @@
 #!/bin/bash
 # ids.sh - names that documents and tests share exist: spec ids (tests/spec-ids.txt), the tests that app/README.md names as
-# proof, and crash points (app/README.md lists all).
+# proof, crash points (app/README.md lists all), settings.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bad=0
@@ -18,5 +18,13 @@ done
 points=$(grep -rhoE --include='*.c' 'crash_point\("[^"]+"\)' app handlers | sed -E 's/.*"(.*)".*/\1/' | sort -u)
 for p in $points; do
   grep -qF "\`$p\`" app/README.md || complain "crash point $p is not in app/README.md"
+done
+# RUN-1: every setting of the table is read somewhere, and nothing else is.
+settings=$(grep -oE '\.name = "[A-Z_]+"' app/io/conf_keys.c | cut -d'"' -f2)
+for s in $settings; do
+  grep -rqF --include='*.c' --exclude=conf_keys.c "\"$s\"" app handlers || complain "nobody reads the setting $s"
+done
+for s in $(grep -rhoE --include='*.c' 'conf_(str|int|bool)\([a-z>.-]+, "[A-Z_]+"' app handlers | cut -d'"' -f2 | sort -u); do
+  grep -qxF "$s" <<<"$settings" || complain "$s is not in app/io/conf_keys.c"
 done
 exit $bad
