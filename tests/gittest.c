@@ -3,12 +3,16 @@
 #include "t.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "io/proc.h"
 
@@ -133,4 +137,67 @@ void gittest_repo(const struct gittest *t, const char *name, char tip[GITTEST_ID
 	gittest_python(t, "import shutil; shutil.rmtree('seed')", NULL);
 	(void)snprintf(path, sizeof path, "file://%s/%s", t->dir, bare);
 	gittest(t, ".", "clone", "-q", "--depth=1", path, name);
+}
+
+/* ---- */
+
+struct gittest_server {
+	const struct gittest *t;
+	pthread_t thread;
+	atomic_bool end;
+	int port;
+};
+
+static bool ending(void *arg)
+{
+	struct gittest_server *s = arg;
+	return atomic_load(&s->end);
+}
+
+static void *serve(void *arg)
+{
+	struct gittest_server *s = arg;
+	auto_free char *script = realpath("tests/gitserver.py", NULL);
+	const char *const argv[] = { "python3", script, s->t->dir, NULL };
+	const struct proc_opts o = { .argv = argv,
+		.stdin_fd = -1,
+		.stdout_fd = -1,
+		.stderr_fd = -1,
+		.cancelled = ending,
+		.arg = s,
+		.timeout_ms = 600 * 1000,
+		.max_out_bytes = 1 << 20 };
+	auto_proc struct proc_result r = { 0 };
+	struct err e = { 0 };
+	if (script != NULL && proc_run(&o, &r, &e) == 0 && !r.cancelled)
+		(void)fprintf(stderr, "gitserver.py ended: %s\n", buf_c(&r.errout));
+	return NULL;
+}
+
+struct gittest_server *gittest_serve(const struct gittest *t)
+{
+	struct gittest_server *s = xcalloc(1, sizeof *s);
+	s->t = t;
+	assert_int_equal(pthread_create(&s->thread, NULL, serve, s), 0);
+	auto_free char *path = gittest_path(t, "port");
+	int64_t until = clock_ms() + 20000;
+	for (FILE *f = NULL; s->port == 0 && clock_ms() < until; (void)poll(NULL, 0, 20))
+		if ((f = fopen(path, "re")) != NULL) {
+			assert_int_equal(fscanf(f, "%d", &s->port), 1);
+			(void)fclose(f);
+		}
+	assert_int_not_equal(s->port, 0);
+	return s;
+}
+
+int gittest_port(const struct gittest_server *s)
+{
+	return s->port;
+}
+
+void gittest_serve_end(struct gittest_server *s)
+{
+	atomic_store(&s->end, true);
+	assert_int_equal(pthread_join(s->thread, NULL), 0);
+	free(s);
 }

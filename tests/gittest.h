@@ -26,3 +26,9 @@ void gittest_write(const struct gittest *t, const char *path, const char *text);
 char *gittest_path(const struct gittest *t, const char *path);
 /* A bare repository "<name>.git" with one commit of a.txt and sub/b.txt on main, and a depth-1 clone of it "<name>". */
 void gittest_repo(const struct gittest *t, const char *name, char tip[GITTEST_ID]);
+
+/* ---- the bare repositories as a remote over HTTP: tests/gitserver.py, which says what its files mean */
+struct gittest_server;
+struct gittest_server *gittest_serve(const struct gittest *t);
+void gittest_serve_end(struct gittest_server *s);
+int gittest_port(const struct gittest_server *s);

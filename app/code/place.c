@@ -14,22 +14,11 @@ enum {
 	/* Beside the tool's time: fetch, checkout, commit, check and push, each with a deadline of its own. */
 	LEASE_SLACK_S = 1800,
 	END_AGAIN_MS = 500,
-	END_TRIES_MS = 60 *
-	    1000, /* a node that restarts is back by then; afterwards its reaper has the lease's end */
 };
 
 static int put_sandbox(struct run *r, struct pg *db, void *arg, struct err *e)
 {
-	(void)arg;
-	auto_res struct pg_res *q = PG(
-	    db, &q_run_set_sandbox, e, r->org, r->id, r->job->id, pg_num(r->mem, r->job->fence), r->box.id);
-	if (q == NULL)
-		return -1;
-	if (pg_affected(q) == 1)
-		return 0;
-	(void)err_set(e, ERR_CONFLICT, "The run belongs to another runner now.");
-	e->reason = "fenced";
-	return -1;
+	return run_set(r, db, &q_run_set_sandbox, arg, e);
 }
 
 static int find_box(struct run *r, struct pg *db, void *arg, struct err *e)
@@ -57,7 +46,7 @@ int run_lease(struct run *r, struct err *e)
 	(void)snprintf(r->box.id, sizeof r->box.id, "%s", id);
 	r->leased = true;
 	/* Refused by the fence: another runner has the run, and swept before this lease existed. run.c ends it. */
-	if (run_try(r, put_sandbox, NULL, e) != 0)
+	if (run_try(r, put_sandbox, r->box.id, e) != 0)
 		return -1;
 	crash_point("run.leased");
 	if (run_step(r, "leased", "ok", e, "Sandbox %s on %s, boundary %s", id, js_str_or(got, "node", "?"),
@@ -69,7 +58,7 @@ int run_lease(struct run *r, struct err *e)
 /* Until it is gone, the node stays away for too long, or the job is lost. */
 static int end_one(struct run *r, const char *id, struct err *e)
 {
-	int64_t until = clock_ms() + END_TRIES_MS;
+	int64_t until = clock_ms() + r->svc->end_ms;
 	for (;;) {
 		struct ctx c = run_ctx(r);
 		struct err one = { 0 };

@@ -32,11 +32,8 @@ static int begin(struct run *r, struct pg *db, void *arg, struct err *e)
 	    db, &q_run_begin, e, r->org, r->id, r->job->id, pg_num(r->mem, r->job->fence));
 	if (q == NULL)
 		return -1;
-	if (pg_rows(q) == 0) {
-		(void)err_set(e, ERR_CONFLICT, "The run belongs to another runner now.");
-		e->reason = "fenced";
-		return -1;
-	}
+	if (pg_rows(q) == 0)
+		return run_fenced(e);
 	const char **text[] = { &r->tool, &r->session, &r->repo, &r->clone_url, &r->base_branch, &r->branch,
 		&r->prompt };
 	for (int i = 0; i < (int)(sizeof text / sizeof text[0]); i++)
@@ -112,15 +109,7 @@ static int open_credential(struct run *r, struct err *e)
 
 static int put_draft(struct run *r, struct pg *db, void *arg, struct err *e)
 {
-	auto_res struct pg_res *q = PG(
-	    db, &q_run_set_draft, e, r->org, r->id, r->job->id, pg_num(r->mem, r->job->fence), arg);
-	if (q == NULL)
-		return -1;
-	if (pg_affected(q) == 1)
-		return 0;
-	(void)err_set(e, ERR_CONFLICT, "The run belongs to another runner now.");
-	e->reason = "fenced";
-	return -1;
+	return run_set(r, db, &q_run_set_draft, arg, e);
 }
 
 /* Check the change, then write down what is about to be pushed: a runner that dies right after the push has not lost it. */

@@ -60,6 +60,10 @@ int run_go(const struct run *r, struct err *e);
  */
 int run_try(struct run *r, int (*fn)(struct run *r, struct pg *db, void *arg, struct err *e), void *arg,
     struct err *e);
+/* The error of a write that found its fence gone. Returns -1. */
+int run_fenced(struct err *e);
+/* An UPDATE of the run's row under the fence: $1 org, $2 run, $3 job, $4 fence, $5 value. For use inside run_try. */
+int run_set(struct run *r, struct pg *db, const struct pg_stmt *q, const char *value, struct err *e);
 /* A `step` event; status "running", "ok", "failed". */
 int run_step(struct run *r, const char *step, const char *status, struct err *e, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));

@@ -71,6 +71,22 @@ int run_try(struct run *r, int (*fn)(struct run *r, struct pg *db, void *arg, st
 	}
 }
 
+int run_fenced(struct err *e)
+{
+	(void)err_set(e, ERR_CONFLICT, "The run belongs to another runner now.");
+	e->reason = "fenced";
+	return -1;
+}
+
+int run_set(struct run *r, struct pg *db, const struct pg_stmt *q, const char *value, struct err *e)
+{
+	auto_res struct pg_res *res = PG(
+	    db, q, e, r->org, r->id, r->job->id, pg_num(r->mem, r->job->fence), value);
+	if (res == NULL)
+		return -1;
+	return pg_affected(res) == 1 ? 0 : run_fenced(e);
+}
+
 struct step {
 	const char *step, *status, *message;
 };

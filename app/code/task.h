@@ -46,6 +46,7 @@ struct runner { /* services of the process */
 	struct pg_pool *db;
 	const struct conf *conf;
 	const struct seal_key *seal; /* NULL when not configured */
+	int end_ms; /* how long to try to end a lease whose node is away; afterwards the node's reaper has it */
 };
 /* Execute one claimed run to its terminal event. Returns 0 when the job is finished (also when the run failed), -1 with e
  * when it was handed back or lost. `hold` may be changed by other threads at any time. */
