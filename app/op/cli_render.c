@@ -35,6 +35,13 @@ static void clean_str(const char *s, struct buf *out)
 	cli_clean(s, strlen(s), out);
 }
 
+/* A member's whole text: what a tool printed may hold U+0000. Empty when absent. */
+static struct str text_of(const json_t *line, const char *key)
+{
+	const json_t *v = json_object_get(line, key);
+	return (struct str){ json_string_value(v), json_string_length(v) };
+}
+
 /* Milliseconds of an RFC 3339 time of ours; false when it is none. */
 static bool ms_of(const char *s, int64_t *ms)
 {
@@ -99,7 +106,7 @@ static void cut_to_columns(struct cli_render *r, struct buf *line)
 }
 
 static void one_line(
-    struct cli_render *r, const json_t *line, const char *label, const char *text, struct buf *out)
+    struct cli_render *r, const json_t *line, const char *label, struct str text, struct buf *out)
 {
 	bool running = r->columns > 0 && strcmp(js_str_or(line, "status", ""), "running") == 0;
 	bool failed = strcmp(js_str_or(line, "status", ""), "failed") == 0;
@@ -109,7 +116,7 @@ static void one_line(
 	for (size_t n = strlen(label); n < LABEL_COLUMNS; n++)
 		(void)buf_chr(&all, ' ');
 	(void)buf_chr(&all, ' ');
-	clean_str(text, &all);
+	cli_clean(text.p, text.n, &all);
 	if (failed)
 		(void)buf_str(&all, " (failed)");
 	while (all.n > 0 && all.p[all.n - 1] == '\n')
@@ -126,9 +133,9 @@ static void one_line(
 }
 
 /* Output of a tool, behind a bar. */
-static void quoted(const char *text, struct buf *out)
+static void quoted(struct str rest, struct buf *out)
 {
-	struct str rest = str_of(text), line;
+	struct str line;
 	while (str_cut(&rest, '\n', &line)) {
 		(void)buf_fmt(out, "%10s| ", "");
 		cli_clean(line.p, line.n, out);
@@ -146,7 +153,7 @@ static void result(struct cli_render *r, const json_t *line, struct buf *out)
 	if (stat != NULL)
 		(void)snprintf(summary, sizeof summary, "%lld files, +%lld -%lld", js_int(stat, "files", 0),
 		    js_int(stat, "insertions", 0), js_int(stat, "deletions", 0));
-	one_line(r, line, "result", summary, out);
+	one_line(r, line, "result", str_of(summary), out);
 	for (size_t i = 0; i < json_array_size(paths); i++) {
 		const json_t *p = json_array_get(paths, i);
 		(void)buf_fmt(out, "%21s", "");
@@ -166,14 +173,13 @@ static void result(struct cli_render *r, const json_t *line, struct buf *out)
 /* Bytes of a command, as they are but for what steers the terminal. */
 static void output(const json_t *line, struct buf *out)
 {
-	const char *data = js_str_or(line, "data", "");
+	struct str data = text_of(line, "data");
 	if (strcmp(js_str_or(line, "enc", "utf8"), "base64") != 0) {
-		clean_str(data, out);
+		cli_clean(data.p, data.n, out);
 		return;
 	}
-	size_t n = strlen(data);
-	auto_free unsigned char *bytes = xcalloc(1, n + 1);
-	ssize_t got = b64_decode(data, n, bytes);
+	auto_free unsigned char *bytes = xcalloc(1, data.n + 1);
+	ssize_t got = data.n == 0 ? 0 : b64_decode(data.p, data.n, bytes);
 	if (got > 0)
 		cli_clean((char *)bytes, (size_t)got, out);
 }
@@ -201,7 +207,8 @@ static void plain(const json_t *line, struct buf *out)
 
 void cli_line(struct cli_render *r, const json_t *line, struct buf *out)
 {
-	const char *type = js_str_or(line, "type", ""), *message = js_str_or(line, "message", "");
+	const char *type = js_str_or(line, "type", "");
+	struct str message = text_of(line, "message");
 	cli_see(r, line);
 	if (strcmp(type, "ping") == 0 || strcmp(type, "start") == 0 || strcmp(type, "reconnect") == 0)
 		return;
@@ -219,7 +226,7 @@ void cli_line(struct cli_render *r, const json_t *line, struct buf *out)
 		one_line(r, line, js_str_or(line, "step", type), message, out);
 	else if (strcmp(type, "status") == 0)
 		one_line(r, line, js_str_or(line, "phase", type),
-		    message[0] != 0 ? message : js_str_or(line, "run", ""), out);
+		    message.n > 0 ? message : text_of(line, "run"), out);
 	else
 		plain(line, out);
 }

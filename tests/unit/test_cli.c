@@ -270,9 +270,17 @@ static void piped_output_is_the_stream_as_it_came(void **s)
 	assert_int_equal(cli_sink_data(&sink, b, sizeof b - 1), 0);
 	cli_sink_end(&sink);
 	assert_true(sink.view.ended);
+	static const char nul[] = "{\"seq\":3,\"type\":\"log\",\"message\":\"a\\u0000b\"}\n";
+	struct cli_sink people = cli_sink_new(&stream, to, true, false);
+	assert_int_equal(cli_sink_data(&people, nul, sizeof nul - 1), 0);
+	assert_int_equal(cli_sink_data(&people, "no json\033\n", 9), 0);
+	cli_sink_end(&people);
+	assert_int_equal(people.view.last_seq, 3);
 	assert_int_equal(fclose(to), 0);
-	assert_string_equal(
-	    text, "{\"seq\": 1, \"type\":\"step\"}\n{\"seq\":2,\"type\":\"result\"}\n{\"x\":1}\n");
+	assert_string_equal(text,
+	    "{\"seq\": 1, \"type\":\"step\"}\n{\"seq\":2,\"type\":\"result\"}\n{\"x\":1}\n"
+	    "          | a\xEF\xBF\xBD"
+	    "b\nno json\xEF\xBF\xBD\n");
 	free(text);
 }
 
