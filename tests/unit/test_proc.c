@@ -360,11 +360,7 @@ static void test_a_child_starts_with_no_signal_blocked_or_ignored(void **state)
 	assert_int_equal(proc_run(&o, &r, &e), 0);
 	(void)signal(SIGPIPE, was);
 	(void)pthread_sigmask(SIG_SETMASK, &old, NULL);
-	/* Signals 32 and 33 are the C library's own: it lets nobody change them. */
-	unsigned long blocked, ignored;
-	assert_int_equal(sscanf(buf_c(&r.out), "SigBlk:%lx SigIgn:%lx", &blocked, &ignored), 2);
-	assert_int_equal(blocked & ~0x180000000UL, 0);
-	assert_int_equal(ignored & ~0x180000000UL, 0);
+	assert_string_equal(buf_c(&r.out), "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
 }
 
 static void test_somebody_who_left_the_group_and_holds_the_pipes_does_not_hold_us(void **state)
