@@ -130,13 +130,14 @@ static void wait_for(struct polled *p, int64_t ms)
 
 static void tick(struct box *b, int64_t now)
 {
+	bool busy = cmd_live(b) > 0; /* until now */
 	kill_tick(b, now);
 	cmd_tick(b, now);
 	kill_tick(b, now); /* what a time-out has just condemned */
 	stop_tick(b, now);
 	sub_tick(b, now);
 	conn_expire(b, now);
-	if (cmd_live(b) > 0)
+	if (busy)
 		b->idle_since_ms = now;
 }
 
@@ -182,5 +183,6 @@ void box_run(struct box *b)
 		now = clock_ms();
 		tick(b, now);
 	}
+	(void)pump(b); /* the last answers */
 	end_all(b);
 }
