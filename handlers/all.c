@@ -1,7 +1,8 @@
 /* all.c - the one list of op tables. A new resource adds its table here. */
 #include "handlers.h"
 
-extern const struct op coding_ops[], git_ops[], keys_ops[], meta_ops[], repos_ops[], sessions_ops[];
+extern const struct op coding_ops[], git_ops[], keys_ops[], meta_ops[], repos_ops[], sandbox_files_ops[],
+    sandbox_run_ops[], sandboxes_ops[], sessions_ops[];
 
 const struct op *const handlers_all[] = {
 	meta_ops,
@@ -9,6 +10,9 @@ const struct op *const handlers_all[] = {
 	repos_ops,
 	git_ops,
 	sessions_ops,
+	sandboxes_ops,
+	sandbox_run_ops,
+	sandbox_files_ops,
 	coding_ops,
 	NULL,
 };

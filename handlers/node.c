@@ -40,6 +40,12 @@ static const struct param value = { .type = T_STR, .max = ARG_MAX_BYTES, .doc = 
 static const struct param id_in[] = { P_ID, { 0 } };
 static const struct param run_in[] = {
 	P_ID,
+	{ .name = "cmd",
+	    .type = T_STR,
+	    .required = true,
+	    .min = ID_TAIL,
+	    .max = ID_MAX,
+	    .doc = "What the caller calls it." },
 	{ .name = "argv",
 	    .type = T_ARR,
 	    .required = true,
@@ -196,8 +202,11 @@ static json_t *run(struct ctx *c, json_t *in, struct err *e)
 	auto_held struct held *h = take(c, in, e);
 	if (h == NULL)
 		return NULL;
-	char cmd[ID_MAX];
-	id_make("cmd", cmd);
+	const char *cmd = js_str_or(in, "cmd", "");
+	if (!id_is("cmd", cmd)) { /* it names a control group */
+		err_field(e, ERR_BAD_REQUEST, "cmd", "`cmd` is not the id of a command.");
+		return NULL;
+	}
 	bool stream = js_bool(in, "stream", false);
 	struct placing p = { h, cmd };
 	struct channel_spec s = {

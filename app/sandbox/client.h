@@ -25,9 +25,12 @@ struct box_cmd {
 	size_t stdin_n;
 	const char *stdin_file; /* or a path inside the sandbox */
 	long long timeout_s;  /* > 0 */
-	/* Each line of the streaming form (start, stdout, stderr, exit) as it comes; may be NULL; -1 aborts (stops the command). */
+	/* Each line of the streaming form (start, stdout, stderr, exit) as it comes; -1 aborts. NULL: only the tail is fetched, at the
+	 * end. */
 	int (*on_line)(void *arg, const json_t *line);
-	bool (*cancelled)(void *arg); /* true: the command is stopped (whole tree) */
+	bool (*cancelled)(void *arg); /* asked a few times a second; may be NULL */
+	/* What an abort or a cancel ends: the command, its whole tree (false), or only our reading (true: -1 with reason "left"). */
+	bool leave;
 	void *arg;
 };
 struct box_exit {
@@ -39,11 +42,18 @@ struct box_exit {
 	long long stdout_bytes, stderr_bytes;
 	struct buf out, errout; /* kept tails (LIMIT_OUTPUT_BYTES each) */
 	bool truncated;
-	char message[160];      /* for 126/127 */
+	bool oom;               /* the sandbox's memory ran out while it ran */
+	char message[160];      /* for 126, 127 and oom; else "" */
 };
-/* Run a command to its end. -1 with e when the channel was lost: the outcome is unknown, never a success (SBX-40). */
+/*
+ * Run a command to its end, across restarts of the node's sandboxd: the output is taken up where it was cut, the command is never
+ * run twice. -1 with e when it was refused (and did not run), or with reason "lost" when nobody can say how it ended (SBX-40).
+ */
 int box_run(const struct box_addr *a, const struct box_cmd *cmd, struct box_exit *x, struct err *e);
 void box_exit_free(struct box_exit *x);
+/* Pass on a command's output from these offsets, and its exit: the lines of a live reading. only: 1 stdout, 2 stderr, 0 both. */
+int box_output(const struct box_addr *a, const char *cmd, const long long from[2], int only,
+    int (*on_line)(void *arg, const json_t *line), bool (*cancelled)(void *arg), void *arg, struct err *e);
 /* Stop everything it runs; *stopped is how many commands ended (SBX-44). */
 int box_stop(const struct box_addr *a, int *stopped, struct err *e);
 /* Files, streamed in constant memory. The reader returns bytes, 0 at the end, -1 to abort. */

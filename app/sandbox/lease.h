@@ -8,6 +8,7 @@
 #include "io/pg.h"
 #include "op/op.h"
 #include "sandbox/boundary.h"
+#include "sandbox/client.h"
 
 struct lease_want { /* strings borrowed; 0/NULL means not said */
 	const char *org, *user;
@@ -21,5 +22,9 @@ struct lease_want { /* strings borrowed; 0/NULL means not said */
 json_t *lease_take(struct ctx *c, const struct lease_want *want, bool *created, struct err *e);
 json_t *lease_get(struct pg *db, const char *org, const char *id, struct err *e);
 json_t *lease_list(struct pg *db, const char *org, const char *cursor, int limit, struct err *e);
+/* box_find for a caller that is about to use it: says so on the row (lastUsedAt). */
+int lease_use(struct pg *db, const char *org, const char *id, struct box_addr *a, struct err *e);
+/* 0 when some node offers sandboxes now; ERR_UNAVAILABLE with the nodes' own reasons otherwise (COD-14). */
+int lease_offered(struct pg *db, struct err *e);
 /* End it on its node and mark the row; idempotent; 404 for another org's. Waits until it is really gone. */
 int lease_end(struct ctx *c, const char *org, const char *id, struct err *e);

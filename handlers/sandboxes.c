@@ -1,0 +1,389 @@
+/*
+ * sandboxes.c - leases: take, list, look at, stop what runs, end (SBX-1…5, 44, 45).
+ * Invariants: no field names an org (SBX-2); the reply says what the lease got, never what was asked for.
+ */
+#include "handlers/sandbox.h"
+
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/js.h"
+#include "base/limits.h"
+#include "base/str.h"
+
+static const char *const classes[] = { "exec", "dev", "desktop", NULL };
+static const char *const modes[] = { "deny-all", "allow-all", "static", "resolver", NULL };
+static const char *const states[] = { "pending", "running", "error", "ended", NULL };
+static const char *const reaches[] = { "none", "proxy", "open", NULL };
+
+static const struct param host = { .type = T_STR, .min = 1, .max = 300, .doc = "A host." };
+static const struct param variable = { .type = T_STR, .max = 32768, .doc = "Its value." };
+
+static const struct param network_in[] = {
+	{ .name = "mode",
+	    .type = T_ENUM,
+	    .values = modes,
+	    .doc = "Only deny-all in this version.",
+	    .example = "\"deny-all\"" },
+	{ .name = "allowedHosts",
+	    .type = T_ARR,
+	    .max = 1000,
+	    .fields = &host,
+	    .doc = "Nothing under deny-all." },
+	{ 0 },
+};
+static const struct param limits_in[] = {
+	{ .name = "memoryMb",
+	    .type = T_INT,
+	    .min = 1,
+	    .max = 1 << 20,
+	    .doc = "Memory in MiB.",
+	    .example = "1024" },
+	{ .name = "cpus",
+	    .type = T_NUM,
+	    .min = 0,
+	    .max = 1024,
+	    .doc = "Processors, also a part of one.",
+	    .example = "1.5" },
+	{ .name = "pids",
+	    .type = T_INT,
+	    .min = 1,
+	    .max = 1000000,
+	    .doc = "Processes and threads.",
+	    .example = "256" },
+	{ .name = "diskMb",
+	    .type = T_INT,
+	    .min = 1,
+	    .max = 1 << 20,
+	    .doc = "All writable file systems together, in MiB; they count as memory.",
+	    .example = "1024" },
+	{ 0 },
+};
+static const struct param lease_in[] = {
+	{ .name = "class",
+	    .type = T_ENUM,
+	    .values = classes,
+	    .doc = "What is installed. Only exec in this version.",
+	    .example = "\"exec\"" },
+	{ .name = "project",
+	    .type = T_STR,
+	    .min = 1,
+	    .max = 200,
+	    .doc = "Keeps a volume; refused in this version." },
+	{ .name = "image",
+	    .type = T_STR,
+	    .min = 1,
+	    .max = 300,
+	    .doc = "Only `host` in this version.",
+	    .example = "\"host\"" },
+	{ .name = "runtime",
+	    .type = T_STR,
+	    .min = 1,
+	    .max = 64,
+	    .doc = "The isolation boundary: runc, gvisor, kata-clh, kata-fc. It is given or refused, never "
+		   "replaced. The deployment "
+		   "decides when not given." },
+	{ .name = "ttlSec",
+	    .type = T_INT,
+	    .min = 1,
+	    .max = 31536000,
+	    .doc = "Length of the lease; 900 for exec.",
+	    .example = "600" },
+	{ .name = "id",
+	    .type = T_STR,
+	    .min = 1,
+	    .max = 64,
+	    .doc = "Resume this sandbox if it still runs; otherwise another one is leased, as its id says. "
+		   "The other fields are then "
+		   "those of the new one." },
+	{ .name = "network",
+	    .type = T_OBJ,
+	    .fields = network_in,
+	    .doc = "What it may reach; nothing when not given." },
+	{ .name = "env",
+	    .type = T_MAP,
+	    .max = 200,
+	    .fields = &variable,
+	    .doc = "Environment of every command. Nothing secret; names beginning with SANDBOX_ are the "
+		   "sandbox's own.",
+	    .example = "{\"LANG\":\"C.UTF-8\"}" },
+	{ .name = "limits",
+	    .type = T_OBJ,
+	    .fields = limits_in,
+	    .doc = "Beyond the deployment's maximum they are refused." },
+	{ .name = "mounts", .type = T_OBJ, .doc = "Refused in this version." },
+	{ 0 },
+};
+static const struct param isolation_out[] = {
+	{ .name = "kernel",
+	    .type = T_BOOL,
+	    .required = true,
+	    .doc = "Has it a kernel of its own.",
+	    .example = "false" },
+	{ .name = "network",
+	    .type = T_ENUM,
+	    .required = true,
+	    .values = reaches,
+	    .doc = "What it can reach.",
+	    .example = "\"none\"" },
+	{ .name = "tier",
+	    .type = T_INT,
+	    .required = true,
+	    .max = 2,
+	    .doc = "2: nothing that was not routed can be reached. 1: there is a way out. 0: not isolated.",
+	    .example = "2" },
+	{ 0 },
+};
+static const struct param network_out[] = {
+	{ .name = "mode",
+	    .type = T_ENUM,
+	    .required = true,
+	    .values = modes,
+	    .doc = "The policy in force.",
+	    .example = "\"deny-all\"" },
+	{ 0 },
+};
+
+#define SANDBOX_FIELDS                                                                                       \
+	SANDBOX_ID,                                                                                          \
+	    { .name = "class",                                                                               \
+		    .type = T_ENUM,                                                                          \
+		    .required = true,                                                                        \
+		    .values = classes,                                                                       \
+		    .doc = "What is installed.",                                                             \
+		    .example = "\"exec\"" },                                                                 \
+	    { .name = "project",                                                                             \
+		    .type = T_STR,                                                                           \
+		    .required = true,                                                                        \
+		    .nullable = true,                                                                        \
+		    .max = 200,                                                                              \
+		    .doc = "Its project.",                                                                   \
+		    .example = "null" },                                                                     \
+	    { .name = "status",                                                                              \
+		    .type = T_ENUM,                                                                          \
+		    .required = true,                                                                        \
+		    .values = states,                                                                        \
+		    .doc = "Where its life stands.",                                                         \
+		    .example = "\"running\"" },                                                              \
+	    { .name = "image",                                                                               \
+		    .type = T_STR,                                                                           \
+		    .required = true,                                                                        \
+		    .max = 300,                                                                              \
+		    .doc = "`host`: the host's programs under a root of its own.",                           \
+		    .example = "\"host\"" },                                                                 \
+	    { .name = "runtime",                                                                             \
+		    .type = T_STR,                                                                           \
+		    .required = true,                                                                        \
+		    .max = 16,                                                                               \
+		    .doc = "The boundary it got; empty is the host's default.",                              \
+		    .example = "\"\"" },                                                                     \
+	    { .name = "isolation",                                                                           \
+		    .type = T_OBJ,                                                                           \
+		    .required = true,                                                                        \
+		    .fields = isolation_out,                                                                 \
+		    .doc = "What is enforced." },                                                            \
+	    { .name = "workdir",                                                                             \
+		    .type = T_STR,                                                                           \
+		    .required = true,                                                                        \
+		    .max = 200,                                                                              \
+		    .doc = "Where commands start.",                                                          \
+		    .example = "\"/mnt/data\"" },                                                            \
+	    { .name = "network",                                                                             \
+		    .type = T_OBJ,                                                                           \
+		    .required = true,                                                                        \
+		    .fields = network_out,                                                                   \
+		    .doc = "The policy in force." },                                                         \
+	    { .name = "volume",                                                                              \
+		    .type = T_STR,                                                                           \
+		    .required = true,                                                                        \
+		    .nullable = true,                                                                        \
+		    .doc = "Its disk that outlives the lease.",                                              \
+		    .example = "null" },                                                                     \
+	    { .name = "node",                                                                                \
+		    .type = T_STR,                                                                           \
+		    .required = true,                                                                        \
+		    .max = 200,                                                                              \
+		    .doc = "The host it is on.",                                                             \
+		    .example = "\"node1\"" },                                                                \
+	    { .name = "error",                                                                               \
+		    .type = T_STR,                                                                           \
+		    .required = true,                                                                        \
+		    .nullable = true,                                                                        \
+		    .max = 1000,                                                                             \
+		    .doc = "Why it is in error: its last words.",                                            \
+		    .example = "null" },                                                                     \
+	    { .name = "createdAt",                                                                           \
+		    .type = T_TIME,                                                                          \
+		    .required = true,                                                                        \
+		    .doc = "When it was leased.",                                                            \
+		    .example = "\"2026-01-31T12:00:00.000Z\"" },                                             \
+	    { .name = "lastUsedAt",                                                                          \
+		    .type = T_TIME,                                                                          \
+		    .required = true,                                                                        \
+		    .doc = "When it was last worked with.",                                                  \
+		    .example = "\"2026-01-31T12:00:00.000Z\"" },                                             \
+	{                                                                                                    \
+		.name = "expiresAt", .type = T_TIME, .required = true,                                       \
+		.doc = "When the lease ends by itself.", .example = "\"2026-01-31T12:10:00.000Z\""           \
+	}
+
+static const struct param sandbox_out[] = { SANDBOX_FIELDS, { 0 } };
+static const struct param id_in[] = { SANDBOX_ID, { 0 } };
+static const struct param list_in[] = { LIST_PARAMS, { 0 } };
+static const struct param list_out[] = {
+	LIST_OUT(sandbox_out, "Sandboxes of the org, also ended ones, newest first."), { 0 }
+};
+static const struct param stop_out[] = {
+	{ .name = "stopped",
+	    .type = T_INT,
+	    .required = true,
+	    .max = INT32_MAX,
+	    .doc = "How many commands that ended; 0 when nothing ran.",
+	    .example = "1" },
+	{ 0 },
+};
+static const struct param end_in[] = {
+	SANDBOX_ID,
+	{ .name = "purge",
+	    .type = T_BOOL,
+	    .doc = "Delete the project's volume too; there is none in this version." },
+	{ 0 },
+};
+static const struct param end_out[] = { { 0 } };
+
+int sandbox_use(struct ctx *c, const json_t *in, struct box_addr *a, struct err *e)
+{
+	auto_pg struct pg *db = pg_take(c->db, SANDBOX_TAKE_MS, e);
+	return db == NULL ? -1 : lease_use(db, c->who->org, js_str_or(in, "id", ""), a, e);
+}
+
+json_t *sandbox_bytes(const char *p, size_t n, const char **enc)
+{
+	*enc = "utf8";
+	/* A NUL is a character, but one that many JSON readers refuse. */
+	if (n == 0 || (utf8_valid(p, n) == n && memchr(p, 0, n) == NULL))
+		return json_stringn(n == 0 ? "" : p, n);
+	*enc = "base64";
+	auto_free char *b64 = xcalloc(1, B64_SIZE(n));
+	return json_stringn(b64, b64_encode(p, n, b64));
+}
+
+static json_t *lease(struct ctx *c, json_t *in, struct err *e)
+{
+	const struct lease_want want = {
+		.org = c->who->org,
+		.user = c->who->user,
+		.class = js_str(in, "class"),
+		.project = js_str(in, "project"),
+		.image = js_str(in, "image"),
+		.runtime = js_str(in, "runtime"),
+		.id = js_str(in, "id"),
+		.ttl_s = js_int(in, "ttlSec", 0),
+		.network = js_get(in, "network"),
+		.env = js_get(in, "env"),
+		.limits = js_get(in, "limits"),
+		.mounts = js_get(in, "mounts"),
+	};
+	bool created;
+	json_t *got = lease_take(c, &want, &created, e);
+	if (got != NULL)
+		reply_status(c, created ? 201 : 200);
+	return got;
+}
+
+static json_t *list(struct ctx *c, json_t *in, struct err *e)
+{
+	const char *cursor = list_cursor(c, in, e);
+	auto_pg struct pg *db = cursor == NULL ? NULL : pg_take(c->db, SANDBOX_TAKE_MS, e);
+	if (db == NULL)
+		return NULL;
+	int limit = list_limit(in);
+	json_t *rows = lease_list(db, c->who->org, cursor, limit + 1, e);
+	return rows == NULL ? NULL : list_reply(rows, limit, "id");
+}
+
+static json_t *get(struct ctx *c, json_t *in, struct err *e)
+{
+	auto_pg struct pg *db = pg_take(c->db, SANDBOX_TAKE_MS, e);
+	return db == NULL ? NULL : lease_get(db, c->who->org, js_str_or(in, "id", ""), e);
+}
+
+static json_t *stop(struct ctx *c, json_t *in, struct err *e)
+{
+	struct box_addr a;
+	int stopped;
+	if (sandbox_use(c, in, &a, e) != 0 || box_stop(&a, &stopped, e) != 0)
+		return NULL;
+	return js_pack("{s:i}", "stopped", stopped);
+}
+
+static json_t *end(struct ctx *c, json_t *in, struct err *e)
+{
+	return lease_end(c, c->who->org, js_str_or(in, "id", ""), e) == 0 ? js_pack("{}") : NULL;
+}
+
+const struct op sandboxes_ops[] = {
+	{
+	    .id = "lease_sandbox",
+	    .routes = { { "POST", "/v1/sandboxes" }, { "POST", "/v1/sandboxes/lease" } },
+	    .summary = "Lease a sandbox",
+	    .doc = "An isolated computer for a limited time. It has no network. 201 with a new one, 200 with "
+		   "the one named by `id`. "
+		   "503 with its last words when it could not be started.",
+	    .scope = "sandboxes",
+	    .in = lease_in,
+	    .out = sandbox_out,
+	    .status = 201,
+	    .flags = OP_TOOL | OP_STREAM,
+	    .run = lease,
+	},
+	{
+	    .id = "list_sandboxes",
+	    .routes = { { "GET", "/v1/sandboxes" } },
+	    .summary = "List sandboxes",
+	    .doc = "The org's sandboxes, newest first, also those that have ended.",
+	    .scope = "sandboxes",
+	    .in = list_in,
+	    .out = list_out,
+	    .status = 200,
+	    .flags = OP_TOOL,
+	    .run = list,
+	},
+	{
+	    .id = "get_sandbox",
+	    .routes = { { "GET", "/v1/sandboxes/{id}" } },
+	    .summary = "Look at a sandbox",
+	    .doc = "What it is, what isolation it got, and how long its lease lasts.",
+	    .scope = "sandboxes",
+	    .in = id_in,
+	    .out = sandbox_out,
+	    .status = 200,
+	    .flags = OP_TOOL,
+	    .run = get,
+	},
+	{
+	    .id = "stop_run",
+	    .routes = { { "POST", "/v1/sandboxes/stop" } },
+	    .summary = "Stop what a sandbox is running",
+	    .doc = "Ends every command with its whole process tree. The sandbox stays leased and readable.",
+	    .scope = "sandboxes",
+	    .in = id_in,
+	    .out = stop_out,
+	    .status = 200,
+	    .flags = OP_TOOL | OP_STREAM,
+	    .run = stop,
+	},
+	{
+	    .id = "end_sandbox",
+	    .routes = { { "POST", "/v1/sandboxes/end" }, { "DELETE", "/v1/sandboxes/{id}" } },
+	    .summary = "End a sandbox",
+	    .doc = "Releases it; answers when it is really gone. Ending one that has ended is fine.",
+	    .scope = "sandboxes",
+	    .in = end_in,
+	    .out = end_out,
+	    .status = 200,
+	    .flags = OP_TOOL | OP_STREAM,
+	    .run = end,
+	},
+	{ 0 },
+};
