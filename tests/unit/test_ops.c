@@ -9,6 +9,7 @@
 #include "base/js.h"
 #include "base/str.h"
 #include "handlers/handlers.h"
+#include "handlers/node.h"
 #include "io/file.h"
 
 #define EACH_OP(o)                                                                                           \
@@ -22,18 +23,25 @@ static bool is_native(const struct op *o)
 	return (o->flags & (OP_INTERNAL | OP_HIDDEN)) == 0;
 }
 
+static bool is_first_party(const struct op *o, const char *path)
+{
+	bool internal = (o->flags & OP_INTERNAL) != 0;
+	if (str_starts(path, "/v1/node/"))
+		return internal;
+	return str_starts(path, "/v1/") || str_starts(path, "/git/{org}/") || strcmp(path, "/health") == 0 ||
+	    strcmp(path, "/ready") == 0 || (strcmp(path, "/metrics") == 0 && internal);
+}
+
 static void every_path_is_where_first_party_paths_are(void **s)
 {
 	(void)s;
-	EACH_OP(o)
-	EACH_ROUTE(r, o)
-	{
-		bool ok = str_starts(r->path, "/v1/") || str_starts(r->path, "/git/{org}/") ||
-		    strcmp(r->path, "/health") == 0 || strcmp(r->path, "/ready") == 0 ||
-		    (strcmp(r->path, "/metrics") == 0 && (o->flags & OP_INTERNAL) != 0);
-		if (!ok)
-			fail_msg("%s: %s", o->id, r->path);
-	}
+	const struct op *const *const both[] = { handlers_all, handlers_node };
+	for (size_t i = 0; i < 2; i++)
+		for (const struct op *const *t = both[i]; *t != NULL; t++)
+			for (const struct op *o = *t; o->id != NULL; o++)
+				EACH_ROUTE(r, o)
+	if (!is_first_party(o, r->path))
+		fail_msg("%s: %s", o->id, r->path);
 }
 
 /* HTTP-9: neither C nor pages speak of a path that answers 404. */
