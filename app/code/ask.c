@@ -58,7 +58,7 @@ bool ask_host_listed(const char *list, const char *host, size_t n)
 /* The host of an authority, without port and brackets; false when it is not host or host:port. */
 static bool authority_ok(struct str a, struct str *host)
 {
-	struct str rest = a;
+	struct str rest;
 	if (a.n > 0 && a.p[0] == '[') {
 		const char *end = memchr(a.p, ']', a.n);
 		if (end == NULL || end == a.p + 1)

@@ -166,7 +166,8 @@ static ssize_t io_read(void *arg, void *p, size_t n)
 	struct io *io = arg;
 	if (n > io->n)
 		n = io->n;
-	memcpy(p, io->p, n);
+	if (n > 0)
+		memcpy(p, io->p, n);
 	io->p += n;
 	io->n -= n;
 	return (ssize_t)n;
@@ -241,7 +242,7 @@ int rgit_failed(const struct rgit_repo *repo, const struct rgit_call *c, const s
 	auto_buf struct buf clean = BUF(16 * 1024), shown = BUF(16 * 1024);
 	struct str words = last_words(c, r);
 	enum err_code code = c->remote != NULL ? ERR_UPSTREAM : c->hostile ? ERR_BAD_REQUEST : ERR_INTERNAL;
-	if (words.n == 0 || memmem(words.p, words.n, repo->dir, strlen(repo->dir)) != NULL)
+	if (words.p == NULL || memmem(words.p, words.n, repo->dir, strlen(repo->dir)) != NULL)
 		return err_set(e, code, "%s failed (git %s, exit %d).", doing, c->args[0], r->exit_code);
 	if (c->hostile && memmem(words.p, words.n, "memory", 6) != NULL)
 		return err_set(e, code, "%s failed: " LIMITS_MSG, doing, c->args[0]);

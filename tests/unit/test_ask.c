@@ -93,7 +93,7 @@ static void a_clone_url_is_plain_http_and_holds_no_secret(void **s)
 	(void)s;
 	static const char *const bad[] = { "ssh://git@h/r", "file:///etc", "ext::sh -c id", "--upload-pack=x",
 		"/srv/r.git", "https://", "https://h", "https://h/", "https:///r",
-		"https://user:" SECRET "@h/r", "https://" SECRET "@h/r", "https://h/r?token=" SECRET,
+		("https://user:" SECRET "@h/r"), ("https://" SECRET "@h/r"), ("https://h/r?token=" SECRET),
 		"https://h/r#x", "https://h/a b", "https://h/a\\nb", "https://h:99999999/r", "https://h:x/r",
 		"https://-h/r", "https://[::1/r", "https://h/\\u00e9" };
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
