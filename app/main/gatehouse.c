@@ -185,9 +185,11 @@ static int door_set(void *arg, const char *key, const char *value, int line, str
 static int door_find(struct door *d, struct err *e)
 {
 	static const char *const names[] = { "GATEHOUSE_URL", "GATEHOUSE_KEY", "GATEHOUSE_CA" };
-	for (size_t i = 0; i < 3; i++)
-		if (getenv(names[i]) != NULL)
-			(void)door_set(d, names[i], getenv(names[i]), 0, e);
+	for (size_t i = 0; i < 3; i++) {
+		const char *value = getenv(names[i]);
+		if (value != NULL)
+			(void)door_set(d, names[i], value, 0, e);
+	}
 	const char *named = getenv("GATEHOUSE_ENV_FILE"), *path = named != NULL ? named : "var/demo.env";
 	if (named != NULL || (d->url[0] == 0 && access(path, R_OK) == 0)) {
 		auto_buf struct buf text = BUF(ENV_FILE_BYTES);
