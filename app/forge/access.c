@@ -28,7 +28,8 @@ int access_repo(struct ctx *c, const char *org, const char *name, struct repo *r
 	if (!may_enter(c->who, org, name))
 		return repo_absent(name, e);
 	if (!principal_scope(c->who, "git"))
-		return err_set(e, ERR_FORBIDDEN, "This key does not hold the scope \"git\": use one that does.");
+		return err_set(
+		    e, ERR_FORBIDDEN, "This key does not hold the scope \"git\": use one that does.");
 	auto_pg struct pg *db = pg_take(c->db, DB_WAIT_MS, e);
 	return db == NULL ? -1 : repo_get(c, db, org, name, r, e);
 }

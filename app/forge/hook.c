@@ -90,7 +90,7 @@ static int rights_of_env(struct ref_rights *rights, struct err *e)
 
 static int judge_push(struct err *e)
 {
-	struct ref_rights rights;
+	struct ref_rights rights = { 0 }; /* none */
 	if (rights_of_env(&rights, e) != 0)
 		return -1;
 	auto_buf struct buf in = BUF(INPUT_BYTES);

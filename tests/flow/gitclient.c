@@ -117,6 +117,10 @@ void gitclient_commit(struct gitclient *g, const char *where, const char *path, 
 	char full[300];
 	struct err e = { 0 };
 	(void)snprintf(full, sizeof full, "%s/%s/%s", g->home, where, path);
+	char *slash = strrchr(full, '/');
+	*slash = 0;
+	assert_int_equal(file_mkdirs(full, 0755, &e), 0);
+	*slash = '/';
 	assert_int_equal(file_write(full, text, strlen(text), 0644, &e), 0);
 	GIT_OK(g, where, "add", "-A");
 	GIT_OK(g, where, "commit", "-q", "-m", path);

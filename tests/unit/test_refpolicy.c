@@ -100,7 +100,7 @@ static void a_member_pushes_any_branch_and_tag(void **s)
 static void a_member_stays_among_branches_and_tags(void **s)
 {
 	(void)s;
-	const char *const refs[] = { "refs/replace/" A, "refs/pull/1/head", "refs/for/main", "refs/weird",
+	const char *const refs[] = { ("refs/replace/" A), "refs/pull/1/head", "refs/for/main", "refs/weird",
 		"HEAD", "refs/heads", "refs/heads/-x", "refs/heads/HEAD", "refs/tags/-v", "" };
 	for (size_t i = 0; i < sizeof refs / sizeof *refs; i++) {
 		const struct ref_change two[] = { { "refs/heads/ok", Z, A, false },
