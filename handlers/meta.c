@@ -3,13 +3,14 @@
  * Invariant: /health asks nobody, so that a database that is away restarts no process.
  */
 #include "base/js.h"
-#include "code/task.h"
 #include "handlers.h"
 #include "io/fcgi.h"
 #include "io/migrate.h"
 #include "io/pg.h"
 #include "op/metrics.h"
 #include "op/op.h"
+#include "sandbox/lease.h"
+#include "sandbox/lease.h"
 
 enum { TAKE_MS = 2000, METRICS_MAX_BYTES = 1 << 20 };
 
@@ -38,7 +39,7 @@ static json_t *get_ready(struct ctx *c, json_t *in, struct err *e)
 	if (pending > 0)
 		err_set(e, ERR_UNAVAILABLE, "The database lacks %d migrations: run `gatehouse migrate`.",
 		    pending);
-	return pending == 0 && task_nodes(c, db, e) == 0 ? js_pack("{s:s}", "status", "ok") : NULL;
+	return pending == 0 && lease_offered(db, e) == 0 ? js_pack("{s:s}", "status", "ok") : NULL;
 }
 
 static json_t *get_openapi(struct ctx *c, json_t *in, struct err *e)

@@ -28,12 +28,13 @@ static int find_box(struct run *r, struct pg *db, void *arg, struct err *e)
 
 int run_lease(struct run *r, struct err *e)
 {
+	long long ttl_s = r->timeout_s + LEASE_SLACK_S, most = conf_int(r->svc->conf, "SANDBOX_MAX_TTL_S");
 	const struct lease_want want = {
 		.org = r->org,
 		.user = r->created_by,
 		.class = r->desktop ? "desktop" : tool_find(r->tool)->class,
 		.session = r->session,
-		.ttl_s = r->timeout_s + LEASE_SLACK_S,
+		.ttl_s = ttl_s < most ? ttl_s : most,
 	};
 	struct ctx c = run_ctx(r);
 	bool created;

@@ -9,6 +9,7 @@
 #include "code/ask.h"
 #include "code/tool.h"
 #include "forge/repo.h"
+#include "sandbox/lease.h"
 #include "session/event.h"
 #include "sql/run.h"
 
@@ -18,23 +19,6 @@ static int unavailable(struct err *e, const char *reason, const char *msg)
 {
 	(void)err_set(e, ERR_UNAVAILABLE, "%s", msg);
 	e->reason = reason;
-	return -1;
-}
-
-/* COD-14: said before anything is written. */
-int task_nodes(struct ctx *c, struct pg *db, struct err *e)
-{
-	auto_res struct pg_res *r = PG(db, &q_run_nodes, e, conf_str(c->conf, "INSTANCE"));
-	if (r == NULL)
-		return -1;
-	if (pg_rows(r) == 0)
-		return unavailable(e, "no_node", "No node offers sandboxes: none has been started.");
-	if (pg_bool(r, 0, 2))
-		return 0;
-	if (pg_str(r, 0, 1)[0] == 0)
-		return unavailable(e, "no_node", "No node offers sandboxes: none has been heard of lately.");
-	(void)err_set(e, ERR_UNAVAILABLE, "No node offers sandboxes: %.300s", pg_str(r, 0, 1));
-	e->reason = "no_node";
 	return -1;
 }
 
@@ -147,7 +131,7 @@ int task_start(
 		return -1;
 	if (a.session != NULL && adopt(c, db, &a, e) != 0)
 		return -1;
-	if (task_nodes(c, db, e) != 0)
+	if (lease_offered(db, e) != 0) /* COD-14 */
 		return -1;
 	id_make("run", got->run);
 	if (pg_begin(db, e) != 0 || open_session(c, db, &a, got, e) != 0 ||

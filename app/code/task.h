@@ -21,8 +21,6 @@ struct task_started {
  * refusal. `seal` may be NULL: then a credential is refused. */
 int task_start(
     struct ctx *c, const struct seal_key *seal, const json_t *in, struct task_started *got, struct err *e);
-/* Is there a node that offers sandboxes? ERR_UNAVAILABLE with the reason otherwise (COD-14; /ready). */
-int task_nodes(struct ctx *c, struct pg *db, struct err *e);
 
 /* ---- the runner's side */
 

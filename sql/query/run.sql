@@ -73,8 +73,3 @@ WHERE org = $1 AND id = $2 AND state IN ('queued', 'running') AND EXISTS (SELECT
 -- name: run_sandboxes
 -- $1 org, $2 session: what its attempts leased and what still lives
 SELECT id FROM sandboxes WHERE org = $1 AND session = $2 AND status IN ('pending', 'running') ORDER BY id
-
--- name: run_nodes
--- $1 deployment: nodes that may take a lease, the usable ones first, and why the others may not
-SELECT name, refusal, refusal = '' AND cardinality(runtimes) > 0 AND heartbeat_at > clock_timestamp() - interval '30 seconds'
-FROM nodes WHERE instance = $1 ORDER BY 3 DESC, heartbeat_at DESC LIMIT 1
