@@ -55,7 +55,8 @@ static const struct param limits_in[] = {
 	    .type = T_INT,
 	    .min = 1,
 	    .max = 1 << 20,
-	    .doc = "All writable file systems together, in MiB; they count as memory.",
+	    .doc = "All writable file systems together, in MiB; they count as memory, of which they are at "
+		   "most three quarters.",
 	    .example = "1024" },
 	{ 0 },
 };

@@ -211,9 +211,10 @@ long long held_oom_kills(struct held *h)
 	return d->oom_kills(d, h->box->id);
 }
 
+/* Its end is known and, unless the database is away, on its row. */
 static bool judged(const struct box *b)
 {
-	return b->state != BOX_LIVE;
+	return !b->listed || b->state == BOX_RETRY;
 }
 
 void held_why(struct held *h, struct buf *out)

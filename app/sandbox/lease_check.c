@@ -113,7 +113,7 @@ static int limit(const json_t *asked, const char *name, long long def, long long
 	return 0;
 }
 
-/* Asking for more than a lease may have is refused, not cut. */
+/* Asking for more than a lease may have is refused, not cut. Scratch space is memory: filling it must leave room to run. */
 static int check_limits(
     const struct conf *conf, const struct lease_want *w, struct lease_terms *t, struct err *e)
 {
@@ -121,13 +121,20 @@ static int check_limits(
 	const json_t *asked = w->limits, *cpus = js_get(asked, "cpus");
 	double most = (double)conf_int(conf, "SANDBOX_MAX_CPUS");
 	double n = cpus == NULL ? (double)conf_int(conf, "SANDBOX_CPUS") : json_number_value(cpus);
-	if (limit(asked, "memoryMb", conf_int(conf, "SANDBOX_MEMORY_MB"), 64,
-		conf_int(conf, "SANDBOX_MAX_MEMORY_MB"), out, e) != 0 ||
+	long long disk = conf_int(conf, "SANDBOX_DISK_MB"),
+		  memory = js_int(asked, "memoryMb", conf_int(conf, "SANDBOX_MEMORY_MB"));
+	long long room = memory / 4 * 3;
+	if (limit(asked, "memoryMb", memory, 64, conf_int(conf, "SANDBOX_MAX_MEMORY_MB"), out, e) != 0 ||
 	    limit(asked, "pids", conf_int(conf, "SANDBOX_PIDS"), 16, conf_int(conf, "SANDBOX_MAX_PIDS"), out,
 		e) != 0 ||
-	    limit(asked, "diskMb", conf_int(conf, "SANDBOX_DISK_MB"), 64,
-		conf_int(conf, "SANDBOX_MAX_DISK_MB"), out, e) != 0)
+	    limit(asked, "diskMb", disk < room ? disk : room, 16, conf_int(conf, "SANDBOX_MAX_DISK_MB"), out,
+		e) != 0)
 		return -1;
+	if (js_int(out, "diskMb", 0) > room)
+		return err_field(e, ERR_BAD_REQUEST, "limits.diskMb",
+		    "`limits.diskMb` counts as memory and is at most three quarters of `limits.memoryMb`, "
+		    "here %lld.",
+		    room);
 	if (!(n >= 0.1 && n <= most))
 		return err_field(
 		    e, ERR_BAD_REQUEST, "limits.cpus", "`limits.cpus` must be between 0.1 and %.0f.", most);

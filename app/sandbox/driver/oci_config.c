@@ -15,7 +15,7 @@ enum {
 	CPU_PERIOD_US = 100000,
 	/* Threads and ptrace stubs of gVisor's kernel are processes of the host too. */
 	GVISOR_PIDS = 512,
-	OOM_SCORE = 500, /* sandboxes go before the host's own services when the host's memory runs out */
+	OOM_SCORE = 100, /* before the host's own services; the box makes its commands go before itself */
 };
 
 const struct oci_rlimit oci_rlimits[OCI_RLIMITS] = {
