@@ -28,7 +28,7 @@ works() { # the key travels in a file descriptor, never in an argument
     -H @<(printf 'Authorization: Bearer %s' "$1") "$url/v1/bots")" = 200 ]
 }
 if ! works "$key"; then
-  admin org create "$org" 2>/dev/null || admin org create "$org" --if-absent
+  admin org create "$org" --if-absent
   key=$(admin key create --org "$org" --user "${SUDO_USER:-operator}" --name demo --admin)
 fi
 (
@@ -45,7 +45,8 @@ if ! call get_repo repo="$repo" >/dev/null 2>&1; then
   call push_files repo="$repo" branch=main message='A first program' \
     files[0].path=README.md files[0].content=@tests/stack/hello/README.md \
     files[1].path=greet.py files[1].content=@tests/stack/hello/greet.py \
-    files[2].path=check.py files[2].content=@tests/stack/hello/check.py >/dev/null
+    files[2].path=check.py files[2].content=@tests/stack/hello/check.py \
+    files[3].path=.gitignore files[3].content=__pycache__/ >/dev/null
 fi
 echo
 echo "A coding run: python edits greet.py in a sandbox and runs check.py there."
@@ -60,8 +61,8 @@ echo "What it pushed to $branch:"
 work=$(mktemp -d)
 (
   # git gets the credential as a header, through the environment, for this one URL.
-  export GIT_CONFIG_COUNT=2 GIT_CONFIG_KEY_0="http.$url/.extraHeader" GIT_CONFIG_KEY_1="http.$url/.sslCAInfo"
-  export GIT_CONFIG_VALUE_1=$dir/tls/cert.pem GIT_TERMINAL_PROMPT=0
+  export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0="http.$url/.extraHeader"
+  export GIT_SSL_CAINFO=$dir/tls/cert.pem GIT_TERMINAL_PROMPT=0
   GIT_CONFIG_VALUE_0="Authorization: Basic $(printf 'key:%s' "$key" | base64 -w0)"
   export GIT_CONFIG_VALUE_0
   git clone -q "$url/v1/git/$org/$repo.git" "$work/clone" &&
