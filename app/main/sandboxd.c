@@ -1,6 +1,6 @@
 /*
  * sandboxd.c - gatehouse-sandboxd: builds, runs in and removes the sandboxes of this host, behind nginx's internal server.
- * The only process with privileges. It stays up when it can build nothing, and says why to whoever asks for a sandbox.
+ * The only process with privileges. Its sandboxes outlive it; `gatehouse-sandboxd leave` is how a host gives them up. It stays up when it can build nothing, and says why to whoever asks for a sandbox.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -154,7 +154,25 @@ static int serve(struct host *h, struct pg_pool *db, struct err *e)
 	return 0;
 }
 
-static int run(struct host *h, struct err *e)
+static int work(struct host *h, struct pg_pool *db, const char *const *offered, struct err *e)
+{
+	const struct conf *c = h->conf;
+	h->app.node = node_start(&(struct node_opts){
+	    .db = db,
+	    .fleet = h->app.fleet,
+	    .name = h->name,
+	    .instance = conf_str(c, "INSTANCE"),
+	    .address = conf_str(c, "NODE_ADDRESS"),
+	    .runtimes = h->refusal[0] != '\0' ? nothing : offered,
+	    .capacity = capacity(h),
+	    .refusal = h->refusal,
+	});
+	int rc = serve(h, db, e);
+	node_stop(h->app.node);
+	return rc;
+}
+
+static int run(struct host *h, bool leave, struct err *e)
 {
 	const struct conf *c = h->conf;
 	if (names(h, e) != 0)
@@ -170,18 +188,7 @@ static int run(struct host *h, struct err *e)
 	    .start_s = (int)conf_int(c, "SANDBOX_START_TIMEOUT_S"),
 	    .idle_s = (int)conf_int(c, "SANDBOX_IDLE_S"),
 	});
-	h->app.node = node_start(&(struct node_opts){
-	    .db = db,
-	    .fleet = h->app.fleet,
-	    .name = h->name,
-	    .instance = conf_str(c, "INSTANCE"),
-	    .address = conf_str(c, "NODE_ADDRESS"),
-	    .runtimes = h->refusal[0] != '\0' ? nothing : offered,
-	    .capacity = capacity(h),
-	    .refusal = h->refusal,
-	});
-	int rc = serve(h, db, e);
-	node_stop(h->app.node);
+	int rc = leave ? fleet_leave(h->app.fleet, e) : work(h, db, offered, e);
 	fleet_free(h->app.fleet);
 	pg_pool_free(db);
 	if (h->driver != NULL)
@@ -189,16 +196,24 @@ static int run(struct host *h, struct err *e)
 	return rc;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	struct err e = { 0 };
 	struct host h = { .lock = -1 };
+	bool leave = argc == 2 && strcmp(argv[1], "leave") == 0;
+	if (argc > 1 && !leave) {
+		(void)fprintf(stderr,
+		    "usage: gatehouse-sandboxd          serve this node's sandboxes\n"
+		    "       gatehouse-sandboxd leave    end them all and remove what the node keeps on the "
+		    "host\n");
+		return err_exit(ERR_BAD_REQUEST);
+	}
 	fcgi_block_signals();
 	h.conf = conf_load(NULL, &e);
 	int rc = -1;
 	if (h.conf != NULL) {
 		conf_log(h.conf, "gatehouse-sandboxd");
-		rc = run(&h, &e);
+		rc = run(&h, leave, &e);
 		conf_free(h.conf);
 	}
 	if (h.lock >= 0)

@@ -272,6 +272,15 @@ int cgroup_remove(const struct cgroups *g, const char *path, int64_t deadline_ms
 	return 0;
 }
 
+void cgroup_prune(const struct cgroups *g, const char *path)
+{
+	for (int i = 0; i < g->n; i++) {
+		char dir[FILE_MAX];
+		path_in(dir, g->hierarchy[i], path, "");
+		(void)rmdir(dir); /* the kernel refuses one that holds anything */
+	}
+}
+
 bool cgroup_exists(const struct cgroups *g, const char *path)
 {
 	for (int i = 0; i < g->n; i++) {

@@ -31,6 +31,8 @@ int cgroup_add(const struct cgroups *g, const char *path, pid_t pid, struct err 
 int cgroup_kill(const struct cgroups *g, const char *path, int64_t deadline_ms, struct err *e);
 /* Remove path and its children from every hierarchy; absent is 0. The processes must be gone: waits for them until the deadline. */
 int cgroup_remove(const struct cgroups *g, const char *path, int64_t deadline_ms, struct err *e);
+/* Remove path itself, where it holds nothing any more: for a group that several nodes share. */
+void cgroup_prune(const struct cgroups *g, const char *path);
 bool cgroup_exists(const struct cgroups *g, const char *path);
 /* Processes in path and its children. */
 int cgroup_count(const struct cgroups *g, const char *path);

@@ -30,6 +30,8 @@ void fleet_free(struct fleet *f);
 int fleet_build(struct fleet *f, const char *id, struct err *e);
 /* Remove a sandbox and close its row; 0 once it is really gone, also when it was gone before. */
 int fleet_end(struct fleet *f, const char *id, struct err *e);
+/* End every sandbox of this node and remove what the node keeps on the host: `gatehouse-sandboxd leave`. */
+int fleet_leave(struct fleet *f, struct err *e);
 /* One pass of the reaper (SBX-60): strays without a row, rows without a sandbox, leases past their end, starts that never
  * finished. Only ever called by one thread; safe beside everything else. -1 when the database did not answer. */
 int fleet_round(struct fleet *f);

@@ -197,3 +197,17 @@ int fleet_round(struct fleet *f)
 	(void)pthread_mutex_unlock(&f->lock);
 	return 0;
 }
+
+int fleet_leave(struct fleet *f, struct err *e)
+{
+	struct ids built = { 0 };
+	struct driver *d = f->o.driver;
+	if (d == NULL)
+		return 0;
+	d->each(d, add_id, &built);
+	auto_free void *owned = built.id;
+	for (size_t i = 0; i < built.n; i++)
+		if (fleet_end(f, built.id[i], e) != 0)
+			return -1;
+	return d->leave(d, clock_ms() + FLEET_END_MS, e);
+}

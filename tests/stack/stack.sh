@@ -166,8 +166,10 @@ start_part() {
   nginx) start_nginx ;;
   api*) daemon "$part" "$SERVICE_USER" gatehouse-api "API_SOCKET=$run/api$i.sock" ;;
   runner*) daemon "$part" "$SERVICE_USER" gatehouse-runner ;;
-  node*) daemon "$part" root gatehouse-sandboxd "SANDBOXD_SOCKET=$run/sandboxd$i.sock" "NODE_NAME=node$i" \
-    "NODE_ADDRESS=unix:$run/internal/door$i.sock" "SANDBOX_UID_BASE=$((1000000000 + (i - 1) * 100000000))" ;;
+  node*)
+    # shellcheck disable=SC2046
+    daemon "$part" root gatehouse-sandboxd $(node_env "$i")
+    ;;
   *) die "no such part: $part" ;;
   esac
 }
@@ -202,11 +204,23 @@ up() {
   for p in $(parts); do start_part "$p"; done
   wait_ready
 }
+node_env() { # what node I is told beside the file
+  echo "SANDBOXD_SOCKET=$run/sandboxd$1.sock" "NODE_NAME=node$1" "NODE_ADDRESS=unix:$run/internal/door$1.sock" \
+    "SANDBOX_UID_BASE=$((1000000000 + ($1 - 1) * 100000000))"
+}
 down() {
   local p
   [ -f "$dir/stack.conf" ] || return 0
   for p in $(parts | tac); do
     case $p in
+    node*)
+      end_pid "$pids/$p" TERM 20
+      # Sandboxes outlive their daemon; going down for good ends them.
+      # shellcheck disable=SC2046
+      env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 GATEHOUSE_CONFIG="$dir/gatehouse.conf" $(node_env "${p#node}") \
+        ${ASAN_OPTIONS:+ASAN_OPTIONS="$ASAN_OPTIONS"} "$dir/bin/gatehouse-sandboxd" leave >>"$log/$p.log" 2>&1 </dev/null ||
+        echo "gatehouse: sandboxes of $p could not be ended: $(tail -1 "$log/$p.log")" >&2
+      ;;
     pg) end_pid "$pids/pg" INT 20 ;; # a fast shutdown
     *) end_pid "$pids/$p" TERM 20 ;;
     esac

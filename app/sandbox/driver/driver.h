@@ -61,5 +61,7 @@ struct driver {
 	/* Runtimes that were run at start, ended by NULL ("" is the host's default); and why the others are not among them. */
 	const char *const *(*offered)(struct driver *d);
 	const char *(*refusal)(struct driver *d);
+	/* Remove what the node itself keeps on the host; only once each() finds nothing any more. */
+	int (*leave)(struct driver *d, int64_t deadline_ms, struct err *e);
 	void (*free)(struct driver *d);
 };

@@ -377,6 +377,22 @@ static const char *oci_refusal(struct driver *d)
 	return mine(d)->refusal;
 }
 
+static int oci_leave(struct driver *d, int64_t deadline_ms, struct err *e)
+{
+	struct oci *o = mine(d);
+	char top[CGROUP_PATH_MAX];
+	if (cgroup_remove(&o->cg, o->cgroup, deadline_ms, e) != 0)
+		return -1;
+	/* What all nodes of this host share goes with the last of them. */
+	(void)snprintf(top, sizeof top, "%s", o->cgroup);
+	char *slash = strrchr(top, '/');
+	if (slash != NULL && slash != top) {
+		*slash = 0;
+		cgroup_prune(&o->cg, top);
+	}
+	return 0;
+}
+
 static void oci_free(struct driver *d)
 {
 	struct oci *o = mine(d);
@@ -445,6 +461,7 @@ static const struct driver calls = {
 	.each = oci_each,
 	.offered = oci_offered,
 	.refusal = oci_refusal,
+	.leave = oci_leave,
 	.free = oci_free,
 };
 
