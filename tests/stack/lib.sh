@@ -4,7 +4,8 @@
 
 die() { echo "gatehouse: $*" >&2; exit 1; }
 
-starttime() { sed -E 's/.*\) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
+# Nothing for a zombie: some init processes reap seconds later.
+starttime() { sed -E 's/.*\) //; /^Z/d' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
 alive() { # alive FILE: is the process of that pid file running?
   local pid start
   [ -s "$1" ] && read -r pid start <"$1" && [ -n "$start" ] && [ "$(starttime "$pid")" = "$start" ]
