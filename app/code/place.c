@@ -14,6 +14,9 @@ enum {
 	/* Beside the tool's time: fetch, checkout, commit, check and push, each with a deadline of its own. */
 	LEASE_SLACK_S = 1800,
 	END_AGAIN_MS = 500,
+	/* A node that is being restarted is back within seconds; a run need not fail for that. */
+	NODE_WAIT_MS = 30 * 1000,
+	NODE_AGAIN_MS = 500,
 };
 
 static int put_sandbox(struct run *r, struct pg *db, void *arg, struct err *e)
@@ -26,6 +29,30 @@ static int find_box(struct run *r, struct pg *db, void *arg, struct err *e)
 	return box_find(db, r->org, arg, &r->box, e);
 }
 
+static bool node_away(const struct err *e)
+{
+	return e->code == ERR_UNAVAILABLE && e->reason != NULL && strcmp(e->reason, "node_away") == 0;
+}
+
+/* A lease; while its node is away the run waits a little and asks again. */
+static json_t *lease_patiently(struct run *r, const struct lease_want *want, struct err *e)
+{
+	int64_t until = clock_ms() + NODE_WAIT_MS;
+	for (;;) {
+		struct ctx c = run_ctx(r);
+		bool created;
+		struct err one = { 0 };
+		json_t *got = run_go(r, e) != 0 ? NULL : lease_take(&c, want, &created, &one);
+		if (got != NULL || e->code != ERR_NONE)
+			return got;
+		if (!node_away(&one) || clock_ms() >= until) {
+			*e = one;
+			return NULL;
+		}
+		(void)poll(NULL, 0, NODE_AGAIN_MS);
+	}
+}
+
 int run_lease(struct run *r, struct err *e)
 {
 	long long ttl_s = r->timeout_s + LEASE_SLACK_S, most = conf_int(r->svc->conf, "SANDBOX_MAX_TTL_S");
@@ -36,11 +63,7 @@ int run_lease(struct run *r, struct err *e)
 		.session = r->session,
 		.ttl_s = ttl_s < most ? ttl_s : most,
 	};
-	struct ctx c = run_ctx(r);
-	bool created;
-	if (run_go(r, e) != 0)
-		return -1;
-	auto_json json_t *got = lease_take(&c, &want, &created, e);
+	auto_json json_t *got = lease_patiently(r, &want, e);
 	if (got == NULL)
 		return -1;
 	const char *id = js_str_or(got, "id", ""), *runtime = js_str_or(got, "runtime", "");

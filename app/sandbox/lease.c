@@ -217,8 +217,11 @@ static int build(struct ctx *c, const struct lease_want *w, const struct plan *p
 	if (e->reason != NULL && strcmp(e->reason, "node_away") == 0)
 		unbuilt(c, w, p, e->msg);
 	char msg[ERR_MSG_MAX];
+	const char *reason = e->reason;
 	(void)snprintf(msg, sizeof msg, "%s", e->msg);
-	return err_replace(e, ERR_UNAVAILABLE, "%s", msg);
+	(void)err_replace(e, ERR_UNAVAILABLE, "%s", msg);
+	e->reason = reason;
+	return -1;
 }
 
 json_t *lease_take(struct ctx *c, const struct lease_want *w, bool *created, struct err *e)

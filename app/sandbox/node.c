@@ -157,6 +157,16 @@ int node_ready(struct node *n, struct err *e)
 	    : err_set(e, ERR_UNAVAILABLE, "This node is not registered yet: its database does not answer.");
 }
 
+/* Nothing is sent to a node that stops on purpose; one that died is found out by its silence. */
+static void away(struct node *n)
+{
+	struct err e = { 0 };
+	auto_pg struct pg *db = pg_take(n->o.db, TAKE_MS, &e);
+	auto_res struct pg_res *r = db == NULL ? NULL : PG(db, &q_node_away, &e, n->o.name, n->o.instance);
+	if (r == NULL)
+		log_warn("node not signed off", "node", n->o.name, "error", e.msg);
+}
+
 void node_stop(struct node *n)
 {
 	if (n == NULL)
@@ -167,6 +177,8 @@ void node_stop(struct node *n)
 	(void)pthread_mutex_unlock(&n->lock);
 	(void)pthread_join(n->beat, NULL);
 	(void)pthread_join(n->reaper, NULL);
+	if (n->registered)
+		away(n);
 	(void)pthread_mutex_destroy(&n->lock);
 	(void)pthread_cond_destroy(&n->moved);
 	free(n);

@@ -13,6 +13,10 @@ RETURNING name
 -- $1 name, $2 instance, $3 capacity.
 UPDATE nodes SET heartbeat_at = now(), capacity = $3::int WHERE name = $1 AND instance = $2 RETURNING name
 
+-- name: node_away
+-- $1 name, $2 instance: it stops on purpose; nothing is placed on it until it registers again.
+UPDATE nodes SET heartbeat_at = '-infinity' WHERE name = $1 AND instance = $2
+
 -- name: node_offers
 -- $1 seconds after which a silent node counts as gone. A row per node and runtime; runtime NULL for a node that has none.
 SELECT n.name, n.heartbeat_at > now() - make_interval(secs => $1::int), n.refusal, n.contained, r.runtime
