@@ -19,6 +19,7 @@ enum {
 	    1000, /* a whole transfer; silence of the client ends it earlier (nginx, io/fcgi) */
 	PEEK_BYTES = 64 << 10,
 	DRAIN_BYTES = 64 << 20,
+	SMALL_PUSH_BYTES = 1 << 20,
 };
 
 /* Children being served by this process now. */
@@ -79,6 +80,14 @@ static void add_rights(struct git_env *v, struct serve *s)
 		git_env_add(v, s->c->mem, HOOK_ENV_REF, who->ref);
 }
 
+/* Known to be small: a body without a length is chunked, which git does from 1 MiB on. */
+static bool is_small(struct serve *s)
+{
+	long long n;
+	const char *length = reply_param(s->c, "CONTENT_LENGTH");
+	return length != NULL && str_int(length, 0, SMALL_PUSH_BYTES, &n);
+}
+
 static void add_config(struct git_env *v, struct serve *s, const char *hooks)
 {
 	struct mem *m = s->c->mem;
@@ -88,6 +97,9 @@ static void add_config(struct git_env *v, struct serve *s, const char *hooks)
 	git_env_config(v, m, "http.receivepack", "true");
 	git_env_config(v, m, "http.getanyfile", "false"); /* no dumb protocol */
 	git_env_config(v, m, "uploadpack.allowFilter", "true");
+	/* By itself git unpacks up to 100 objects, whatever their size; a large pack is kept as it is instead of compressed anew. */
+	if (!is_small(s))
+		git_env_config(v, m, "receive.unpackLimit", "1");
 	long long max = conf_int(s->c->conf, "FORGE_MAX_PUSH_MIB");
 	if (max > 0)
 		git_env_config(v, m, "receive.maxInputSize", mem_fmt(m, "%lldm", max));
@@ -285,6 +297,17 @@ static int run(struct serve *s, struct err *e)
 	return 0;
 }
 
+static int run_push(struct serve *s, struct err *e)
+{
+	struct mem *m = s->c->mem;
+	int lock = store_push_begin(m, s->q->repo->dir, e);
+	if (lock < 0)
+		return -1;
+	int rc = run(s, e);
+	store_push_end(m, s->q->repo->dir, lock);
+	return rc;
+}
+
 json_t *smarthttp_serve(struct ctx *c, const struct smart_req *q, struct err *e)
 {
 	struct serve s = { .c = c, .q = q, .peek = BUF(2 * PEEK_BYTES), .head = BUF(CGI_HEAD_MAX) };
@@ -296,7 +319,8 @@ json_t *smarthttp_serve(struct ctx *c, const struct smart_req *q, struct err *e)
 		err_set(e, ERR_UNAVAILABLE,
 		    "Too many git transfers are under way on this server: try again shortly.");
 	} else if (refuse_empty_push(&s, e) == 0) {
-		rc = run(&s, e);
+		bool push = q->service == GIT_RECEIVE_PACK && !q->advertise;
+		rc = push ? run_push(&s, e) : run(&s, e);
 	}
 	(void)atomic_fetch_sub(&serving, 1);
 	buf_free(&s.peek);

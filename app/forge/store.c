@@ -146,6 +146,34 @@ void store_sweep(struct mem *m, const struct conf *conf)
 	sweep(m, ours(m, conf, "tmp"), TMP_AGE_S);
 }
 
+static const char *objects_of(struct mem *m, const char *dir)
+{
+	return mem_fmt(m, "%s/objects", dir);
+}
+
+int store_push_begin(struct mem *m, const char *dir, struct err *e)
+{
+	auto_fd int fd = open(objects_of(m, dir), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	/* Only a sweep excludes it, for the time of a few unlinks. */
+	if (fd < 0 || flock(fd, LOCK_SH) != 0)
+		return err_set(e, ERR_UNAVAILABLE, "The repository cannot be written now: try again.");
+	return steal_fd(&fd);
+}
+
+void store_push_end(struct mem *m, const char *dir, int lock)
+{
+	const char *objects = objects_of(m, dir);
+	DIR *d = flock(lock, LOCK_EX | LOCK_NB) == 0 ? opendir(objects) : NULL;
+	if (d != NULL) {
+		for (const struct dirent *f; (f = readdir(d)) != NULL;)
+			if (str_starts(f->d_name, "tmp_objdir-"))
+				(void)file_rmtree(
+				    mem_fmt(m, "%s/%s", objects, f->d_name), &(struct err){ 0 });
+		(void)closedir(d);
+	}
+	(void)close(lock);
+}
+
 /* The `gatehouse` program beside the running one. */
 static int hook_program(char out[PATH_MAX], struct err *e)
 {

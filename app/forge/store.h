@@ -23,6 +23,14 @@ const char *store_tmp(struct mem *m, const struct conf *conf, struct err *e);
 /* Remove what a crash left half built, half removed or temporary. Under the lock. */
 void store_sweep(struct mem *m, const struct conf *conf);
 
+/*
+ * Around a push: git leaves the directory it received into behind when it is killed (it removes nothing in a signal handler).
+ * store_push_begin holds a shared lock on the repository, -1 with e when it cannot; store_push_end gives it back and, when no
+ * other push is under way in any process, removes what such pushes left.
+ */
+int store_push_begin(struct mem *m, const char *dir, struct err *e);
+void store_push_end(struct mem *m, const char *dir, int lock);
+
 /* The hooks directory with the one hook that starts this installation's `gatehouse` program; written when it is not as it
  * should be. NULL with e: then nothing may be pushed. */
 const char *store_hooks(struct mem *m, const struct conf *conf, struct err *e);

@@ -527,7 +527,7 @@ static void what_the_api_commits_git_clones_and_what_is_deleted_is_gone(void **s
 static int up(void **s)
 {
 	(void)s;
-	stack_up(&stack, 1, 0, 0, NULL);
+	stack_up(&stack, 1, 0, 1, NULL);
 	stack_org(&stack, &acme);
 	stack_org(&stack, &other);
 	return 0;

@@ -308,7 +308,7 @@ static struct gitclient seeded;
 static int up(void **s)
 {
 	(void)s;
-	stack_up(&stack, 1, 0, 0, NULL);
+	stack_up(&stack, 1, 0, 1, NULL);
 	stack_org(&stack, &acme);
 	stack_org(&stack, &other);
 	seed(&seeded);

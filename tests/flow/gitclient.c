@@ -81,6 +81,8 @@ static int run(struct gitclient *g, const char *where, const char *const *argv)
 		.stdin_fd = -1,
 		.stdout_fd = -1,
 		.stderr_fd = -1,
+		.cancelled = g->leave,
+		.arg = g->arg,
 		.timeout_ms = GIT_MS,
 		.max_out_bytes = 8 << 20 };
 	struct err e = { 0 };

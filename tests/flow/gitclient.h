@@ -16,6 +16,9 @@ struct gitclient {
 	int protocol;         /* 2 or 0 */
 	const char *extra[8]; /* further "key=value" configuration, ended by NULL */
 	char said[16384];     /* what the last command wrote, both streams, its start */
+	/* Asked a few times a second while git runs; true kills it, as somebody pressing Ctrl-C. May be NULL. */
+	bool (*leave)(void *arg);
+	void *arg;
 };
 void gitclient_start(struct gitclient *g, const struct stack *s, const char *password);
 void gitclient_end(struct gitclient *g);
