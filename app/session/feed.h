@@ -16,7 +16,13 @@
 #include "base/limits.h"
 #include "io/pg.h"
 
-enum { PAGE_LINES = 64, FEED_BUCKETS = 1024 };
+enum {
+	PAGE_LINES = 64,
+	FEED_BUCKETS = 1024,
+	/* A stream that has nothing to say yet says so: over HTTP/2 nginx keeps the head of a reply back until the first body
+	 * byte, and the client could not tell a stream that is open from one that is stuck. */
+	FEED_FIRST_PING_MS = 300,
+};
 
 struct feed_line {
 	size_t n;

@@ -301,7 +301,7 @@ static bool turn(struct tree *t, struct ctx *c, int64_t *silent_until, int *rc)
 
 static void serve(struct tree *t, struct ctx *c)
 {
-	int64_t silent_until = clock_ms() + t->hub->ping_ms;
+	int64_t silent_until = clock_ms() + FEED_FIRST_PING_MS;
 	int rc = 0;
 	bool over = false, draining = false;
 	while (rc == 0 && !over) {

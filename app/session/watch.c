@@ -73,9 +73,9 @@ void watch_stop(struct watch_hub *h)
 enum turn { TURN_LINES, TURN_PING, TURN_DRAIN, TURN_END };
 
 /* Sleep until there is something to say. */
-static enum turn next_turn(struct watch_hub *h, struct feed_reader *r, int *from, int *to)
+static enum turn next_turn(
+    struct watch_hub *h, struct feed_reader *r, int64_t silent_until, int *from, int *to)
 {
-	int64_t silent_until = clock_ms() + h->ping_ms;
 	enum feed_state state;
 	bool in_time = true;
 	(void)pthread_mutex_lock(&h->lock);
@@ -101,8 +101,9 @@ static int send_lines(struct ctx *c, struct feed_reader *r, int from, int to)
 
 static void follow(struct watch_hub *h, struct ctx *c, struct feed_reader *r)
 {
-	for (int from, to;;) {
-		switch (next_turn(h, r, &from, &to)) {
+	int64_t silent_until = clock_ms() + FEED_FIRST_PING_MS;
+	for (int from, to;; silent_until = clock_ms() + h->ping_ms) {
+		switch (next_turn(h, r, silent_until, &from, &to)) {
 		case TURN_LINES:
 			if (send_lines(c, r, from, to) != 0)
 				return;

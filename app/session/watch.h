@@ -17,7 +17,8 @@ void watch_drain(struct watch_hub *h);
 void watch_stop(struct watch_hub *h);
 /*
  * Answer the request with the session's events after `after` as NDJSON, live, until the terminal line, the client's
- * departure, or draining (then a {"type":"reconnect","after":N} hint). Pings every LIMIT_PING_S. The caller has checked that
+ * departure, or draining (then a {"type":"reconnect","after":N} hint). Pings every LIMIT_PING_S of silence, the first at once
+ * when there is nothing to tell yet. The caller has checked that
  * the session is the org's, and holds no connection of the pool. Returns REPLIED.
  */
 json_t *watch_session(
