@@ -335,7 +335,7 @@ const struct op sandboxes_ops[] = {
 	    .in = lease_in,
 	    .out = sandbox_out,
 	    .status = 201,
-	    .flags = OP_TOOL | OP_STREAM,
+	    .flags = OP_TOOL | OP_LONG,
 	    .run = lease,
 	},
 	{
@@ -371,7 +371,7 @@ const struct op sandboxes_ops[] = {
 	    .in = id_in,
 	    .out = stop_out,
 	    .status = 200,
-	    .flags = OP_TOOL | OP_STREAM,
+	    .flags = OP_TOOL | OP_LONG,
 	    .run = stop,
 	},
 	{
@@ -383,7 +383,7 @@ const struct op sandboxes_ops[] = {
 	    .in = end_in,
 	    .out = end_out,
 	    .status = 200,
-	    .flags = OP_TOOL | OP_STREAM,
+	    .flags = OP_TOOL | OP_LONG,
 	    .run = end,
 	},
 	{ 0 },

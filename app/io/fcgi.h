@@ -1,7 +1,7 @@
 /*
  * fcgi.h - the FastCGI server core (libfcgi), shared by gatehouse-api and gatehouse-sandboxd.
  * Two acceptor threads without a mutex around accept put requests on a bounded queue for W workers; a full queue answers 503
- * at once. An OP_STREAM op moves to a small-stack thread of its own, up to max_streams (then 503).
+ * at once. An OP_STREAM or OP_LONG op moves to a small-stack thread of its own, up to max_streams (then 503).
  * For every request: request id, route, identity (through the `identify` hook), limits, input check, handler, reply, log line.
  *
  * From nginx it needs the usual fastcgi_params (the path is DOCUMENT_URI: what nginx matched its locations with is what is

@@ -64,7 +64,7 @@ int fcgi_socket(const char *path_or_null, const char *group_or_null, struct err 
 /* fcgi_request.c */
 struct fcgi_call *fcgi_call_new(struct fcgi *f);
 void fcgi_call_free(struct fcgi_call *k); /* finishes the FastCGI request */
-/* Up to the handler; an OP_STREAM op goes on in a thread through fcgi_stream. Takes the call. */
+/* Up to the handler; an OP_STREAM or OP_LONG op goes on in a thread through fcgi_stream. Takes the call. */
 void fcgi_request(struct fcgi_call *k);
 /* Answer with an error instead of running it; logged. Takes the call. */
 void fcgi_refuse(struct fcgi_call *k, const struct err *e);

@@ -139,6 +139,11 @@ void fcgi_refuse(struct fcgi_call *k, const struct err *e)
 	end_with_error(k, e, NULL);
 }
 
+static bool has_thread(const struct op *op)
+{
+	return (op->flags & (OP_STREAM | OP_LONG)) != 0;
+}
+
 /* Route, identity, authorisation, input: 0, or -1 with e. */
 static int prepare(struct fcgi_call *k, struct route_match *m, struct err *e)
 {
@@ -151,7 +156,7 @@ static int prepare(struct fcgi_call *k, struct route_match *m, struct err *e)
 	k->op = m->op;
 	k->body_max = m->op->max_body_bytes != 0 ? m->op->max_body_bytes : LIMIT_BODY_BYTES;
 	k->reply.unbuffered = (m->op->flags & OP_STREAM) != 0;
-	if (k->reply.unbuffered)
+	if (has_thread(m->op))
 		k->c.deadline_ms = INT64_MAX;
 	if ((o->identify != NULL && o->identify(&k->c, &k->c.who, e) != 0) ||
 	    (o->authorise != NULL && o->authorise(&k->c, m->op, e) != 0))
@@ -167,7 +172,7 @@ void fcgi_request(struct fcgi_call *k)
 	take_context(k);
 	int rc = prepare(k, &m, &e);
 	json_decref(m.path_params);
-	if (rc == 0 && k->reply.unbuffered) {
+	if (rc == 0 && has_thread(k->op)) {
 		if (fcgi_stream(k, &e) == 0)
 			return; /* k belongs to the stream's thread */
 		rc = -1;

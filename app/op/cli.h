@@ -42,6 +42,7 @@ struct cli_render {
 	int columns;
 	int64_t first_ms;      /* time of the first event */
 	bool timed, transient; /* first_ms is known; the last line is to be written over */
+	bool open_line;        /* a command's output stopped in the middle of a line */
 	/* what has been seen, rendered or not */
 	long long last_seq;
 	bool ended; /* a terminal line: result, error, exit */

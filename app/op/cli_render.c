@@ -171,30 +171,38 @@ static void result(struct cli_render *r, const json_t *line, struct buf *out)
 }
 
 /* Bytes of a command, as they are but for what steers the terminal. */
-static void output(const json_t *line, struct buf *out)
+static void output(struct cli_render *r, const json_t *line, struct buf *out)
 {
 	struct str data = text_of(line, "data");
-	if (strcmp(js_str_or(line, "enc", "utf8"), "base64") != 0) {
-		cli_clean(data.p, data.n, out);
+	if (data.n == 0)
 		return;
+	if (strcmp(js_str_or(line, "enc", "utf8"), "base64") == 0) {
+		auto_free unsigned char *bytes = xcalloc(1, data.n + 1);
+		ssize_t got = b64_decode(data.p, data.n, bytes);
+		if (got > 0)
+			cli_clean((char *)bytes, (size_t)got, out);
+	} else {
+		cli_clean(data.p, data.n, out);
 	}
-	auto_free unsigned char *bytes = xcalloc(1, data.n + 1);
-	ssize_t got = data.n == 0 ? 0 : b64_decode(data.p, data.n, bytes);
-	if (got > 0)
-		cli_clean((char *)bytes, (size_t)got, out);
+	r->open_line = out->n > 0 && out->p[out->n - 1] != '\n';
 }
 
-static void exited(const json_t *line, struct buf *out)
+static void exited(struct cli_render *r, const json_t *line, struct buf *out)
 {
-	const char *signal = js_str_or(line, "signal", "");
+	const char *signal = js_str_or(line, "signal", ""), *message = js_str_or(line, "message", "");
+	auto_buf struct buf how = BUF(4096);
+	if (message[0] != 0)
+		(void)buf_fmt(&how, "[%s]\n", message);
 	if (js_bool(line, "timedOut", false))
-		(void)buf_str(out, "[timed out]\n");
-	else if (signal[0] != 0) {
-		(void)buf_str(out, "[ended by ");
-		clean_str(signal, out);
-		(void)buf_str(out, "]\n");
-	} else if (js_int(line, "exitCode", 0) != 0)
-		(void)buf_fmt(out, "[exit %lld]\n", js_int(line, "exitCode", 0));
+		(void)buf_str(&how, "[timed out]\n");
+	else if (signal[0] != 0)
+		(void)buf_fmt(&how, "[ended by %s]\n", signal);
+	else if (js_int(line, "exitCode", 0) != 0)
+		(void)buf_fmt(&how, "[exit %lld]\n", js_int(line, "exitCode", 0));
+	if (r->open_line && how.n > 0)
+		(void)buf_chr(out, '\n');
+	r->open_line = false;
+	cli_clean(buf_c(&how), how.n, out);
 }
 
 /* What has no form of its own is shown as it is. */
@@ -216,9 +224,9 @@ void cli_line(struct cli_render *r, const json_t *line, struct buf *out)
 	if (strcmp(type, "log") == 0)
 		quoted(message, out);
 	else if (strcmp(type, "stdout") == 0 || strcmp(type, "stderr") == 0)
-		output(line, out);
+		output(r, line, out);
 	else if (strcmp(type, "exit") == 0)
-		exited(line, out);
+		exited(r, line, out);
 	else if (strcmp(type, "result") == 0)
 		result(r, line, out);
 	else if (str_one_of(

@@ -73,7 +73,7 @@ static void print_times(const struct row *r, struct buf *out)
 	long long sum = 0;
 	for (int i = 0; i < BOUNDS; i++)
 		sum += atomic_load(&r->by_time[i]);
-	if (sum == 0 || r->op == NULL || (r->op->flags & OP_STREAM) != 0)
+	if (sum == 0 || r->op == NULL || (r->op->flags & (OP_STREAM | OP_LONG)) != 0)
 		return;
 	sum = 0;
 	for (int i = 0; i < BOUNDS; i++) {

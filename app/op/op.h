@@ -41,7 +41,8 @@ struct param {
 };
 
 enum op_flag {
-	OP_STREAM = 1,    /* may answer with NDJSON: runs in a thread of its own (small stack) */
+	OP_STREAM =
+	    1, /* may answer with a stream (NDJSON, or bytes): runs in a thread of its own (small stack) */
 	OP_TOOL = 2,      /* offered as an MCP tool */
 	OP_RAW_IN = 4,    /* the body is bytes, read with reply_read(); parameters come from path and query */
 	OP_RAW_OUT = 8,   /* answers something that is not JSON, through reply_* */
@@ -51,6 +52,8 @@ enum op_flag {
 	OP_ADMIN = 128,   /* org-admin of the caller's org */
 	OP_SUPER = 256,   /* super-admin */
 	OP_LAX = 512,     /* compatibility door: unknown fields are ignored (HTTP-3) */
+	OP_LONG =
+	    1024, /* one answer, but it may take long: a thread of its own too, so that no worker waits */
 };
 
 /* "/v1/sandboxes/{id}", "/v1/git/{org}/{repo}.git/info"; a last "{rest...}" takes the remainder, slashes included. */

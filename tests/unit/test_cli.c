@@ -234,7 +234,7 @@ static void a_command_s_output_is_itself_and_its_status_ours(void **s)
 	shows(&r, "{\"type\":\"stdout\",\"data\":\"h\\u00e9\\n\",\"enc\":\"utf8\",\"offset\":0}",
 	    "h\xC3\xA9\n");
 	shows(&r, "{\"type\":\"stderr\",\"data\":\"YQ==\",\"enc\":\"base64\",\"offset\":0}", "a");
-	shows(&r, "{\"type\":\"exit\",\"exitCode\":3,\"signal\":\"\"}", "[exit 3]\n");
+	shows(&r, "{\"type\":\"exit\",\"exitCode\":3,\"signal\":\"\"}", "\n[exit 3]\n");
 	assert_true(r.ended && r.exit == 3);
 	shows(&r, "{\"type\":\"exit\",\"exitCode\":-1,\"signal\":\"SIGKILL\"}", "[ended by SIGKILL]\n");
 	assert_int_equal(r.exit, 1);

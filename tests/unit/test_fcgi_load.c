@@ -106,6 +106,7 @@ static const struct param n_in[] = { { .name = "n", .type = T_INT, .min = 1, .ma
 static const struct param name_in[] = { { .name = "name", .type = T_STR, .required = true }, { 0 } };
 static const struct op toy_ops[] = {
 	{ .id = "hold", .routes = { { "GET", "/v1/hold" } }, .run = hold },
+	{ .id = "slow", .routes = { { "GET", "/v1/slow" } }, .flags = OP_LONG, .run = hold },
 	{ .id = "quick", .routes = { { "GET", "/v1/quick" } }, .run = quick },
 	{ .id = "lines", .routes = { { "GET", "/v1/lines" } }, .in = n_in, .flags = OP_STREAM, .run = lines },
 	{ .id = "deaf", .routes = { { "GET", "/v1/deaf" } }, .flags = OP_STREAM, .run = deaf },
@@ -364,6 +365,21 @@ static void streams_hold_no_worker_and_are_bounded(void **s)
 	buf_free(&line);
 }
 
+static void an_answer_that_takes_long_holds_no_worker(void **s)
+{
+	(void)s;
+	int slow[STREAMS];
+	for (int i = 0; i < STREAMS; i++)
+		slow[i] = begin("/v1/slow");
+	wait_for(&holding, STREAMS);
+	for (int i = 0; i < 2 * WORKERS; i++)
+		quick_is_served();
+	for (int i = 0; i < STREAMS; i++)
+		(void)sem_post(&go);
+	for (int i = 0; i < STREAMS; i++)
+		assert_int_equal(status_of(slow[i]), 200);
+}
+
 /* STR-4 */
 static void a_client_that_left_is_noticed(void **s)
 {
@@ -556,6 +572,7 @@ int main(void)
 		WITH_CORE(rubbish_on_the_socket_is_dropped),
 		WITH_CORE(a_stream_arrives_line_by_line),
 		WITH_CORE(streams_hold_no_worker_and_are_bounded),
+		WITH_CORE(an_answer_that_takes_long_holds_no_worker),
 		WITH_CORE(a_client_that_left_is_noticed),
 		WITH_CORE(an_upload_that_is_cut_is_an_error),
 		WITH_CORE(running_out_of_descriptors_is_survived),
