@@ -50,29 +50,27 @@ static __attribute__((format(printf, 4, 0))) void set(
 	fill(e->msg, sizeof e->msg, fmt, ap);
 }
 
-int err_set(struct err *e, enum err_code code, const char *fmt, ...)
+void err_set_(struct err *e, enum err_code code, const char *fmt, ...)
 {
 	if (e->code != ERR_NONE)
-		return -1;
+		return;
 	va_list ap;
 	va_start(ap, fmt);
 	set(e, code, "", fmt, ap);
 	va_end(ap);
-	return -1;
 }
 
-int err_field(struct err *e, enum err_code code, const char *param, const char *fmt, ...)
+void err_field_(struct err *e, enum err_code code, const char *param, const char *fmt, ...)
 {
 	if (e->code != ERR_NONE)
-		return -1;
+		return;
 	va_list ap;
 	va_start(ap, fmt);
 	set(e, code, param, fmt, ap);
 	va_end(ap);
-	return -1;
 }
 
-int err_detail(struct err *e, enum err_code code, const char *param, const char *fmt, ...)
+void err_detail_(struct err *e, enum err_code code, const char *param, const char *fmt, ...)
 {
 	va_list ap;
 	if (e->code == ERR_NONE) {
@@ -87,17 +85,15 @@ int err_detail(struct err *e, enum err_code code, const char *param, const char 
 		fill(d->msg, sizeof d->msg, fmt, ap);
 		va_end(ap);
 	}
-	return -1;
 }
 
-int err_replace(struct err *e, enum err_code code, const char *fmt, ...)
+void err_replace_(struct err *e, enum err_code code, const char *fmt, ...)
 {
 	err_clear(e);
 	va_list ap;
 	va_start(ap, fmt);
 	set(e, code, "", fmt, ap);
 	va_end(ap);
-	return -1;
 }
 
 void err_clear(struct err *e)

@@ -42,17 +42,30 @@ struct err {
 	struct err_detail details[ERR_DETAILS_MAX];
 };
 
-/* Fill e and return -1, so a function can end with: return err_set(e, ...). The first error wins. */
-int err_set(struct err *e, enum err_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* The same for a named field. */
-int err_field(struct err *e, enum err_code code, const char *param, const char *fmt, ...)
+/*
+ * Fill e and return -1, so a function can end with: return err_set(e, ...). The first error wins.
+ * They are macros so that a compiler or analyzer sees the -1 without seeing err.c.
+ */
+#define err_set(e, ...)     (err_set_(e, __VA_ARGS__), err_given())
+/* err_field(e, code, param, fmt, ...): the same for a named field. */
+#define err_field(e, ...)   (err_field_(e, __VA_ARGS__), err_given())
+/* err_detail(e, code, param, fmt, ...): add one of several violations; more than ERR_DETAILS_MAX are dropped. The first also
+ * sets code, msg and param. */
+#define err_detail(e, ...)  (err_detail_(e, __VA_ARGS__), err_given())
+/* Replace e by another error: only where a caller gives a fault a better meaning. */
+#define err_replace(e, ...) (err_replace_(e, __VA_ARGS__), err_given())
+
+void err_set_(struct err *e, enum err_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void err_field_(struct err *e, enum err_code code, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* Add one of several violations; more than ERR_DETAILS_MAX are dropped. The first also sets code, msg and param. */
-int err_detail(struct err *e, enum err_code code, const char *param, const char *fmt, ...)
+void err_detail_(struct err *e, enum err_code code, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* Replace e by another error: only where a caller gives a fault a better meaning. Returns -1. */
-int err_replace(struct err *e, enum err_code code, const char *fmt, ...)
+void err_replace_(struct err *e, enum err_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+static inline int err_given(void)
+{
+	return -1;
+}
 void err_clear(struct err *e);
 
 int err_http(enum err_code code);
