@@ -14,9 +14,10 @@
 #include "code/runs.h"
 #include "code/verify.h"
 #include "io/file.h"
+#include "session/narrate.h"
 #include "sql/run.h"
 
-enum { LOG_TAIL_BYTES = 8 * 1024, MESSAGE_BYTES = 4096 };
+enum { LOG_TAIL_BYTES = 3 * NARRATE_TAIL_BYTES, MESSAGE_BYTES = 4096 };
 
 /* ---- the row */
 
@@ -126,8 +127,7 @@ static int check(struct run *r, struct err *e)
 	if (run_try(r, put_draft, js_dump(r->mem, draft), e) != 0)
 		return -1;
 	crash_point("run.checked");
-	return run_step(r, "check", "ok", e,
-	    "The change is sound: %lld files, %lld lines added, %lld removed",
+	return run_step(r, "check", "ok", e, "The change is sound: files %lld, lines +%lld -%lld",
 	    js_int(r->diffstat, "files", 0), js_int(r->diffstat, "insertions", 0),
 	    js_int(r->diffstat, "deletions", 0));
 }

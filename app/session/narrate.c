@@ -210,5 +210,9 @@ void narrate_exit(struct narrator *t, const char *how)
 
 void narrate_tail(const struct narrator *t, struct buf *out)
 {
-	clean(t, &t->tail, t->tail.n, NARRATE_TAIL_BYTES, out);
+	auto_buf struct buf all = BUF(NARRATE_TAIL_BYTES + MARK_BYTES);
+	clean(t, &t->tail, t->tail.n, NARRATE_TAIL_BYTES, &all);
+	for (size_t i = 0; i < all.n;
+	     i++) /* U+0000 is no text: JSON could carry it, many readers could not */
+		(void)(all.p[i] == 0 ? buf_str(out, "\xEF\xBF\xBD") : buf_chr(out, all.p[i]));
 }

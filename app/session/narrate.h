@@ -29,7 +29,7 @@ void narrate_box_line(struct narrator *n, const json_t *line);
 void narrate_tick(struct narrator *n);
 /* The last words, then a `tool-call` step `exit` with `how` ("exit 0", "killed by SIGKILL", "the channel was lost: …"). */
 void narrate_exit(struct narrator *n, const char *how);
-/* Append the end of all output, without secrets, at most NARRATE_TAIL_BYTES. */
+/* Append the end of all output, without secrets: NARRATE_TAIL_BYTES of it (U+0000 becomes U+FFFD, three bytes). */
 void narrate_tail(const struct narrator *n, struct buf *out);
 
 static inline void auto_narratep(struct narrator **n)

@@ -201,6 +201,12 @@ static void reads_the_lines_of_a_box(void **s)
 	narrate_box_line(n, c);
 	narrate_exit(n, "exit 0");
 	assert_string_equal(said.p, "plain\n\xff\n");
+	narrate_output(n, "a\0b", 3);
+	auto_buf struct buf tail = BUF(8192);
+	narrate_tail(n, &tail);
+	assert_string_equal(tail.p,
+	    "plain\n\xff\na\xef\xbf\xbd"
+	    "b");
 }
 
 int main(void)
