@@ -29,12 +29,13 @@ static int find_box(struct run *r, struct pg *db, void *arg, struct err *e)
 	return box_find(db, r->org, arg, &r->box, e);
 }
 
-static bool node_away(const struct err *e)
+static bool passes(const struct err *e)
 {
-	return e->code == ERR_UNAVAILABLE && e->reason != NULL && strcmp(e->reason, "node_away") == 0;
+	return e->code == ERR_UNAVAILABLE && e->reason != NULL &&
+	    (strcmp(e->reason, "node_away") == 0 || strcmp(e->reason, "database_away") == 0);
 }
 
-/* A lease; while its node is away the run waits a little and asks again. */
+/* A lease; while its node or PostgreSQL is away the run waits a little and asks again. */
 static json_t *lease_patiently(struct run *r, const struct lease_want *want, struct err *e)
 {
 	int64_t until = clock_ms() + NODE_WAIT_MS;
@@ -45,7 +46,7 @@ static json_t *lease_patiently(struct run *r, const struct lease_want *want, str
 		json_t *got = run_go(r, e) != 0 ? NULL : lease_take(&c, want, &created, &one);
 		if (got != NULL || e->code != ERR_NONE)
 			return got;
-		if (!node_away(&one) || clock_ms() >= until) {
+		if (!passes(&one) || clock_ms() >= until) {
 			*e = one;
 			return NULL;
 		}

@@ -239,7 +239,7 @@ struct pg_res *pg_query(
 	if (again && clock_left_ms(until.deadline_ms) > 0)
 		r = attempt(db, q, n, params, until, &unused, e);
 	else if (r == NULL)
-		(void)err_set(e, first.code, "%s", first.msg);
+		*e = e->code == ERR_NONE ? first : *e; /* the first error wins */
 	if (r == NULL)
 		return NULL;
 	struct pg_res *res = xcalloc(1, sizeof *res);

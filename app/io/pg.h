@@ -4,7 +4,8 @@
  * Statements come from sql/query/MODULE.sql; the Makefile makes "sql/MODULE.h" with one `extern const struct
  * pg_stmt q_NAME;` each. They are prepared once per connection by name. Parameters and results are text.
  *
- * Errors: PostgreSQL away, restarting or too slow is ERR_UNAVAILABLE (503, Retry-After; REL-2); a unique
+ * Errors: PostgreSQL away, restarting or too slow is ERR_UNAVAILABLE (503, Retry-After; REL-2), reason
+ * "database_away"; a unique
  * violation is ERR_CONFLICT; anything else that PostgreSQL refuses is ERR_INTERNAL, with the detail in the
  * log only.
  */

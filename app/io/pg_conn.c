@@ -13,8 +13,11 @@ enum { IDLE_IN_TX_MS = 60000 }; /* a transaction whose owner hangs must not hold
 
 int pg_conn_lost(struct err *e)
 {
-	return err_set(
-	    e, ERR_UNAVAILABLE, "The database cannot be reached right now; try again in a moment.");
+	bool first = e->code == ERR_NONE;
+	(void)err_set(e, ERR_UNAVAILABLE, "The database cannot be reached right now; try again in a moment.");
+	if (first)
+		e->reason = "database_away";
+	return -1;
 }
 
 /* Wait until the socket is ready for one of `events`. False on deadline, stop, or a poll that cannot work. */

@@ -328,7 +328,11 @@ int stack_leaks(const struct stack *s, struct buf *what)
 	(void)snprintf(instance, sizeof instance, "gh%.*s", (int)strcspn(at + 9, "\n "), at + 9);
 	(void)snprintf(box, sizeof box, "%s/sandboxes", s->dir);
 	(void)snprintf(sock, sizeof sock, "%s/s", s->dir);
-	return count_lines("/proc/self/mountinfo", box, sock, what) + count_processes(instance, what) +
-	    count_cgroups("/sys/fs/cgroup", instance, 0, what) + count_entries(box, what) +
-	    count_entries(sock, what);
+	int n = count_lines("/proc/self/mountinfo", box, sock, what) + count_processes(instance, what) +
+	    count_cgroups("/sys/fs/cgroup", instance, 0, what) + count_entries(sock, what);
+	for (int i = 1; i <= s->nodes; i++) { /* bundles; a node's own root and lock stay */
+		(void)snprintf(box, sizeof box, "%s/sandboxes/node%d/b", s->dir, i);
+		n += count_entries(box, what);
+	}
+	return n;
 }

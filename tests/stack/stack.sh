@@ -230,7 +230,8 @@ case $verb in
 up) up ;;
 down) down ;;
 start) start_part "$name" ;;
-stop) end_pid "$pids/$name" TERM 30 ;;
+stop) # of PostgreSQL a fast shutdown: TERM waits for its clients, who wait for nothing
+  end_pid "$pids/$name" "$([ "$name" = pg ] && echo INT || echo TERM)" 30 ;;
 kill) end_pid "$pids/$name" KILL ;;
 *) die "unknown verb $verb" ;;
 esac
