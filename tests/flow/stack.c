@@ -258,6 +258,18 @@ static int count_lines(const char *file, const char *a, const char *b, struct bu
 	return n;
 }
 
+/* Its line of /proc, or "" when it is gone or a zombie: that one has ended and is the host's init's to reap. */
+static const char *alive(const char *pid, struct buf *stat)
+{
+	char path[300];
+	struct err e = { 0 };
+	(void)snprintf(path, sizeof path, "/proc/%s/stat", pid);
+	if (file_read(path, stat, &e) != 0)
+		return "";
+	const char *state = strrchr(buf_c(stat), ')');
+	return state == NULL || str_starts(state, ") Z") ? "" : buf_c(stat);
+}
+
 static int count_processes(const char *box, struct buf *what)
 {
 	DIR *d = opendir("/proc");
@@ -268,10 +280,11 @@ static int count_processes(const char *box, struct buf *what)
 		if (!str_only(de->d_name, "0123456789"))
 			continue;
 		(void)snprintf(path, sizeof path, "/proc/%s/cgroup", de->d_name);
-		auto_buf struct buf scratch = BUF(1 << 20);
-		if (count_lines(path, box, box, &scratch) > 0) {
+		auto_buf struct buf scratch = BUF(1 << 20), stat = BUF(4096);
+		const char *line = count_lines(path, box, box, &scratch) > 0 ? alive(de->d_name, &stat) : "";
+		if (line[0] != 0) {
 			n++;
-			(void)buf_fmt(what, "process %s in %s\n", de->d_name, box);
+			(void)buf_fmt(what, "process in %s: %.60s\n", box, line);
 		}
 	}
 	(void)closedir(d);
