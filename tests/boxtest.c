@@ -22,7 +22,8 @@
 #include "base/hash.h"
 #include "io/file.h"
 
-enum { ANSWER_MS = 10000, DOZE_US = 2000 };
+/* IDLE_MS: a box whose test crashed ends itself. */
+enum { ANSWER_MS = 10000, DOZE_US = 2000, IDLE_MS = 10000 };
 
 struct channel_wait boxtest_wait(int ms)
 {
@@ -38,20 +39,16 @@ void boxtest_until(bool (*is)(void *arg), void *arg, int ms)
 	}
 }
 
-/* The box's binary lies beside the tests' directory; opened before root is given up, as it may not be reachable after. */
-static int open_box(void)
+/* The box's binary lies beside the tests' directory. */
+static void box_path(char path[4096])
 {
-	char path[4096];
-	ssize_t n = readlink("/proc/self/exe", path, sizeof path - 32);
+	ssize_t n = readlink("/proc/self/exe", path, 4096 - 32);
 	assert_true(n > 0);
 	path[n] = 0;
-	*strrchr(path, '/') = 0;
-	*strrchr(path, '/') = 0;
-	(void)strcat(path, "/gatehouse-box");
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
+	*strrchr(path, '/') = 0; /* the program's name; next, its directory's */
+	(void)snprintf(strrchr(path, '/'), 32, "/gatehouse-box");
+	if (access(path, R_OK) != 0)
 		fail_msg("build %s first", path);
-	return fd;
 }
 
 static void make_dir(const struct boxtest *t, const char *name, uid_t uid)
@@ -76,7 +73,7 @@ static int config_fd(const struct boxtest *t, const struct boxtest_conf *conf)
 		.check_path = conf->check_path,
 		.check_text = conf->check_text,
 		.lease_ms = conf->lease_ms == 0 ? 600000 : conf->lease_ms,
-		.idle_ms = conf->idle_ms,
+		.idle_ms = conf->idle_ms == 0 ? IDLE_MS : conf->idle_ms,
 		.n_roots = 3,
 		.roots = roots,
 		.env = env };
@@ -145,11 +142,17 @@ void boxtest_up(struct boxtest *t, const struct boxtest_conf *conf)
 	(void)snprintf(t->socket, sizeof t->socket, "%s/run/box.sock", t->dir);
 	(void)snprintf(t->work, sizeof t->work, "%s/work", t->dir);
 	random_bytes(t->opts.nonce, PROTO_NONCE);
-	int box = open_box(), config = config_fd(t, conf), log[2];
+	char path[4096];
+	box_path(path);
+	/* Opened before root is given up: it may not be reachable after. */
+	int box = open(path, O_RDONLY | O_CLOEXEC), config = config_fd(t, conf), log[2];
+	assert_true(box >= 0);
 	assert_int_equal(pipe2(log, O_CLOEXEC), 0);
-	unsigned long flags = conf->plain ? SIGCHLD : CLONE_NEWPID | CLONE_NEWNS | SIGCHLD;
+	unsigned long flags = conf->plain || conf->runsc ? SIGCHLD : CLONE_NEWPID | CLONE_NEWNS | SIGCHLD;
 	t->pid = (pid_t)syscall(SYS_clone, flags, NULL, NULL, NULL, NULL);
 	assert_true(t->pid >= 0);
+	if (t->pid == 0 && conf->runsc)
+		boxtest_exec_runsc(t, path, config, log[1]);
 	if (t->pid == 0)
 		become_box(box, config, log[1], conf->as_root ? 0 : t->uid, conf->plain);
 	(void)close(box);
@@ -158,7 +161,7 @@ void boxtest_up(struct boxtest *t, const struct boxtest_conf *conf)
 	t->log = log[0];
 	t->opts.socket_path = t->socket;
 	t->opts.sandbox_uid = t->uid;
-	t->opts.box_pid = t->pid;
+	t->opts.box_pid = conf->runsc ? 0 : t->pid;
 	if (!conf->no_channel)
 		dial(t);
 }
@@ -173,8 +176,13 @@ static void remove_dir(struct boxtest *t)
 
 void boxtest_down(struct boxtest *t)
 {
+	struct channel_wait w = boxtest_wait(ANSWER_MS);
+	struct err e = { 0 };
+	if (t->opts.box_pid == 0)
+		(void)channel_end(t->c, &w, &e); /* runsc then removes what it made */
 	channel_close(t->c);
-	(void)kill(t->pid, SIGKILL);
+	if (t->opts.box_pid != 0)
+		(void)kill(t->pid, SIGKILL);
 	(void)waitpid(t->pid, NULL, 0);
 	remove_dir(t);
 }

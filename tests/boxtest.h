@@ -26,11 +26,15 @@ struct boxtest_conf { /* zero: the default */
 	const char *check_path, *check_text;
 	bool as_root;
 	bool no_channel; /* do not wait for it */
+	bool runsc;      /* in gVisor: boxtest_runsc() must have found it */
 	bool plain;      /* a process like any other, not pid 1 */
 };
 void boxtest_up(struct boxtest *t, const struct boxtest_conf *conf);
 void boxtest_down(struct boxtest *t);
 void boxtest_redial(struct boxtest *t); /* a new channel; the old one must be closed */
+const char *boxtest_runsc(void);        /* where gVisor is; NULL */
+/* Become runsc with the box in it; does not return. */
+_Noreturn void boxtest_exec_runsc(const struct boxtest *t, const char *box, int config, int log);
 /* Everything it wrote to its log until it ended; its exit status (waitpid's). */
 int boxtest_ended(struct boxtest *t, char *log, size_t size);
 

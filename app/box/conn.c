@@ -216,7 +216,7 @@ static bool hello(struct box *b, struct conn *c, const struct proto_head *h, uns
 		error_frame(c, 0, PROTO_BAD, "This box speaks another version of the protocol.");
 		return false;
 	}
-	if (b->client != NULL)
+	if (b->client != NULL && b->client != c)
 		conn_close(b, b->client); /* the one before has been replaced */
 	c->client = true;
 	b->client = c;

@@ -143,7 +143,7 @@ int path_find(struct box *b, const char *path, bool parents, struct path_at *at)
 
 int path_open(struct box *b, const char *path)
 {
-	struct path_at at;
+	struct path_at at = { .dir = -1 };
 	int err = path_find(b, path, false, &at);
 	if (err != 0) {
 		errno = err;

@@ -307,7 +307,8 @@ void proto_config_put(struct proto_out *o, const struct proto_config *c)
 bool proto_config_get(struct proto_in *i, struct proto_config *c)
 {
 	*c = (struct proto_config){ .n_roots = 0 };
-	if (proto_get_u32(i) != PROTO_MAGIC || proto_get_u32(i) != PROTO_VERSION)
+	uint32_t magic = proto_get_u32(i), version = proto_get_u32(i);
+	if (magic != PROTO_MAGIC || version != PROTO_VERSION)
 		return false;
 	const unsigned char *nonce = proto_get_bytes(i, PROTO_NONCE);
 	if (nonce == NULL)

@@ -133,7 +133,7 @@ static _Noreturn void leader(const struct child *k)
 	int err = errno;
 	if (ready) {
 		default_signals();
-		if (k->argv[0][0] == 0)
+		if (k->argv[0] == NULL || k->argv[0][0] == 0)
 			err = ENOENT;
 		else if (strchr(k->argv[0], '/') == NULL)
 			err = exec_in_path(k);

@@ -64,7 +64,7 @@ static int round_of_kills(const struct tree_proc *procs, int n)
 		const struct tree_proc *p = &procs[i];
 		if (p->owner != NULL && !p->stray && is_alive(p) && !p->keeper)
 			p->owner->alive++;
-		if (p->keeper && p->owner->kill_ms != 0 && p->state == 'T')
+		if (p->keeper && p->owner != NULL && p->owner->kill_ms != 0 && p->state == 'T')
 			(void)kill(p->pid, SIGCONT);
 		if (is_doomed(p)) {
 			found++;
@@ -83,24 +83,26 @@ static bool was_stopped(const pid_t *stopped, int n, pid_t pid)
 }
 
 /*
- * Something forks faster than it is found, each child in a session of its own. Stop the whole sandbox in one act, walk,
- * kill, and let the others go on (but not those that were stopped before). Only as pid 1, where -1 means the sandbox.
+ * Something forks faster than it is found, each child in a session of its own, or leaves the box no time to look. Stop the
+ * whole sandbox in one act, walk, kill, and let the others go on, but not those that the last walk (n processes) had seen
+ * stopped. How many the new walk found. Only as pid 1, where -1 means the sandbox.
  */
-static void freeze_round(struct box *b)
+static int freeze_round(struct box *b, struct tree_proc *procs, int n)
 {
-	struct tree_proc *procs;
 	pid_t stopped[STOPPED_MAX];
-	int n_stopped = 0, n = tree_walk(b, &procs);
+	int n_stopped = 0;
+	bool cut;
 	for (int i = 0; i < n && n_stopped < STOPPED_MAX; i++)
 		if (procs[i].state == 'T')
 			stopped[n_stopped++] = procs[i].pid;
 	(void)kill(-1, SIGSTOP);
-	n = tree_walk(b, &procs);
+	n = tree_walk(b, true, &procs, &cut);
 	(void)round_of_kills(procs, n);
 	for (int i = 0; i < n; i++)
 		if (!is_doomed(&procs[i]) && procs[i].pid != getpid() &&
 		    !was_stopped(stopped, n_stopped, procs[i].pid))
 			(void)kill(procs[i].pid, SIGCONT);
+	return n;
 }
 
 /* When the killing that goes on began; 0: none does. */
@@ -138,12 +140,14 @@ void kill_tick(struct box *b, int64_t now)
 	for (struct cmd *c = b->cmds; c != NULL; c = c->next)
 		c->alive = 0;
 	struct tree_proc *procs;
-	int n = tree_walk(b, &procs), found = round_of_kills(procs, n), strays = 0;
+	bool cut;
+	int n = tree_walk(b, !b->init, &procs, &cut);
+	int found = cut ? 0 : round_of_kills(procs, n);
+	if (cut || (found > 0 && b->init && since != 0 && now - since > FREEZE_AFTER_MS))
+		n = freeze_round(b, procs, n);
+	b->strays = false;
 	for (int i = 0; i < n; i++)
-		strays += procs[i].stray && is_alive(&procs[i]);
-	b->strays = strays > 0;
-	if (found > 0 && b->init && since != 0 && now - since > FREEZE_AFTER_MS)
-		freeze_round(b);
+		b->strays |= procs[i].stray && is_alive(&procs[i]);
 	bool more = settle(b);
 	bool slow = since != 0 && now - since > SLOW_AFTER_MS;
 	b->next_kill_ms = more ? now + (slow ? SLOW_ROUND_MS : ROUND_MS) : 0;

@@ -10,6 +10,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
+enum { WALK_MS = 60, WALK_EACH_MS = 3 };
+
 /* The one walk at a time; too large for a stack, and must not need memory when there is none. */
 static struct tree_proc table[TREE_MAX];
 
@@ -53,16 +57,18 @@ static int insert(int n, const struct tree_proc *p)
 	return n + 1;
 }
 
-static int list(void)
+static int list(bool patient, bool *cut)
 {
-	char buf[4096] __attribute__((aligned(8)));
+	char buf[1024] __attribute__((aligned(8)));
+	int64_t began_ms = clock_ms();
 	int fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC), n = 0;
 	if (fd < 0)
 		return -1;
 	for (;;) {
 		/* readdir() would allocate. */
 		long got = syscall(SYS_getdents64, fd, buf, sizeof buf);
-		if (got <= 0)
+		*cut = !patient && clock_ms() - began_ms > WALK_MS + (int64_t)n * WALK_EACH_MS;
+		if (got <= 0 || *cut)
 			break;
 		for (long at = 0; at < got && n < TREE_MAX;) {
 			const struct dirent64 *d = (const struct dirent64 *)(const void *)(buf + at);
@@ -143,12 +149,15 @@ static void own_orphans(struct box *b, int n)
 	}
 }
 
-int tree_walk(struct box *b, struct tree_proc **procs)
+int tree_walk(struct box *b, bool patient, struct tree_proc **procs, bool *cut)
 {
-	int n = list();
+	*cut = false;
+	int n = list(patient, cut);
 	*procs = table;
 	if (n <= 0)
 		return -1;
+	if (*cut)
+		return n;
 	own_keepers(b, n);
 	spread(n);
 	own_orphans(b, n);

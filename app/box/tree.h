@@ -24,7 +24,11 @@ struct tree_proc {
 
 enum { TREE_MAX = 8192 }; /* processes of one walk; more are found by the next, when these are dead */
 
-/* Walk and attribute. The processes, in rising order of pid, in a table of the module's own; the count, or -1 (no /proc). */
-int tree_walk(struct box *b, struct tree_proc **procs);
+/*
+ * Walk and attribute. The processes, in rising order of pid, in a table of the module's own: how many, or -1 (no /proc).
+ * Without patience a walk that takes much longer than it should is given up (*cut): so many processes run that the box
+ * hardly does. What was seen by then is not attributed.
+ */
+int tree_walk(struct box *b, bool patient, struct tree_proc **procs, bool *cut);
 /* A mark for a new command, lower than any before it. */
 uint64_t tree_mark(uint32_t id);
