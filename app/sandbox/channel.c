@@ -19,6 +19,7 @@ enum {
 	OUT_SOFT = 1 << 20, /* callers of channel_send wait above this */
 	OUT_MAX = 16 << 20, /* short frames above this: the box reads nothing any more */
 	DOZE_MS = 200,
+	SILENCE_MS = 30000,
 	STACK_BYTES = 256 * 1024,
 };
 
@@ -56,8 +57,19 @@ bool channel_lost(struct channel *c)
 
 /* ---- entries */
 
+static void wake(struct channel *c)
+{
+	uint64_t one = 1;
+	(void)!write(c->wake_fd, &one, sizeof one); /* full means it is awake */
+}
+
 struct entry *entry_new(struct channel *c, uint8_t kind)
 {
+	if (c->entries == NULL) { /* silence counts from here */
+		c->heard_ms = clock_ms();
+		c->asked = false;
+		wake(c);
+	}
 	struct entry *en = xcalloc(1, sizeof *en);
 	en->id = c->next_id++;
 	en->kind = kind;
@@ -155,12 +167,6 @@ void channel_text(char *to, size_t size, const char *from)
 }
 
 /* ---- out */
-
-static void wake(struct channel *c)
-{
-	uint64_t one = 1;
-	(void)!write(c->wake_fd, &one, sizeof one); /* full means it is awake */
-}
 
 /* Write what waits. */
 static void flush(struct channel *c)
@@ -288,6 +294,8 @@ static void receive(struct channel *c)
 	(void)pthread_mutex_lock(&c->lock);
 	if (n > 0) {
 		c->in_n += (size_t)n;
+		c->heard_ms = clock_ms();
+		c->asked = false;
 		const char *wrong = take_frames(c);
 		if (wrong != NULL)
 			channel_lose(c, wrong);
@@ -297,12 +305,30 @@ static void receive(struct channel *c)
 	(void)pthread_mutex_unlock(&c->lock);
 }
 
+/* Somebody waits and nothing comes: ask, and if even that is not answered, it is not there any more. How long to wait. */
+static int mind_silence(struct channel *c)
+{
+	if (c->entries == NULL)
+		return -1;
+	int64_t silent = clock_ms() - c->heard_ms;
+	if (silent >= c->silence_ms) {
+		channel_lose(c, "it does not answer");
+	} else if (silent >= c->silence_ms / 2 && !c->asked) {
+		c->asked = true;
+		struct entry *en = entry_new(c, PROTO_PING);
+		channel_post(c, PROTO_PING, en->id, NULL, 0);
+		entry_leave(c, en);
+	}
+	return c->silence_ms / 4;
+}
+
 static void *run(void *arg)
 {
 	struct channel *c = arg;
 	for (;;) {
 		(void)pthread_mutex_lock(&c->lock);
 		flush(c);
+		int timeout_ms = mind_silence(c);
 		bool done = c->lost || c->closing, more = c->out.n > 0;
 		(void)pthread_mutex_unlock(&c->lock);
 		if (done)
@@ -311,7 +337,7 @@ static void *run(void *arg)
 			{ .fd = c->wake_fd, .events = POLLIN } };
 		if (more)
 			p[0].events |= POLLOUT;
-		(void)poll(p, 2, -1);
+		(void)poll(p, 2, timeout_ms);
 		uint64_t n;
 		if (p[1].revents != 0)
 			(void)!read(c->wake_fd, &n, sizeof n);
@@ -339,6 +365,8 @@ struct channel *channel_open(const struct channel_opts *o, const struct channel_
 	c->in = xcalloc(1, IN_BYTES);
 	c->fd = fd;
 	c->wake_fd = wake_fd;
+	c->silence_ms = o->silence_ms > 0 ? o->silence_ms : SILENCE_MS;
+	c->heard_ms = clock_ms();
 	(void)pthread_mutex_init(&c->lock, NULL);
 	(void)pthread_cond_init(&c->drained, NULL);
 	pthread_attr_t attr;

@@ -35,6 +35,7 @@ struct channel_opts {
 	    sandbox_uids; /* how many from there on are the sandbox's: gVisor's helper is another of them; 0 is 1 */
 	pid_t box_pid; /* of the box on the host: the listener must be it; 0 where that is hidden (gVisor) */
 	unsigned char nonce[PROTO_NONCE];
+	int silence_ms; /* a box that says nothing for so long, though asked, is lost (code in gVisor can stop pid 1); 0: 30 s */
 };
 /* Look at the socket, connect, exchange hellos. NULL with e: ERR_UNAVAILABLE when nobody listens (yet),
  * ERR_UPSTREAM for a peer that is not our box. */

@@ -42,6 +42,9 @@ struct channel {
 	bool lost, closing;
 	const char *why; /* static text, once lost */
 	uint32_t next_id;
+	int silence_ms;
+	int64_t heard_ms; /* when the last bytes came */
+	bool asked;       /* and we have pinged since */
 	struct entry *entries;
 	struct buf out; /* bytes the socket did not take at once */
 	size_t out_at;

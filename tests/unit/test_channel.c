@@ -4,111 +4,16 @@
  */
 #include "../t.h"
 
-#include <poll.h>
-#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
+#include "../liar.h"
 #include "base/clock.h"
-#include "base/hash.h"
-#include "io/file.h"
+#include "base/mem.h"
 #include "sandbox/channel.h"
-
-struct liar {
-	char dir[64], path[96];
-	struct channel_opts opts;
-	struct channel *c;
-	int listen_fd, fd;
-	pthread_t thread;
-	void (*part)(struct liar *l); /* what it does after the hello */
-	unsigned char msg[1 << 20];
-};
-
-static void read_all(struct liar *l, void *p, size_t n)
-{
-	assert_int_equal(recv(l->fd, p, n, MSG_WAITALL), n);
-}
-
-/* The next frame from the channel, its payload in msg. */
-static struct proto_head hear(struct liar *l)
-{
-	struct proto_head h;
-	read_all(l, l->msg, PROTO_HEAD);
-	assert_true(proto_head_get(l->msg, sizeof l->msg, &h));
-	if (h.length > 0)
-		read_all(l, l->msg, h.length);
-	return h;
-}
-
-static void tell(struct liar *l, uint8_t type, uint32_t id, const void *p, size_t n)
-{
-	unsigned char head[PROTO_HEAD];
-	proto_head_put(head, type, id, (uint32_t)n);
-	(void)send(l->fd, head, sizeof head, MSG_NOSIGNAL);
-	if (n > 0)
-		(void)send(l->fd, p, n, MSG_NOSIGNAL);
-}
-
-static void *serve(void *arg)
-{
-	struct liar *l = arg;
-	l->fd = accept(l->listen_fd, NULL, NULL);
-	assert_true(l->fd >= 0);
-	unsigned char ok[64];
-	struct proto_out o = { .p = ok, .cap = sizeof ok };
-	assert_int_equal(hear(l).type, PROTO_HELLO);
-	proto_put_u32(&o, PROTO_VERSION);
-	proto_put_bytes(&o, l->opts.nonce + PROTO_NONCE / 2, PROTO_NONCE / 2);
-	proto_put_u32(&o, 41);
-	tell(l, PROTO_HELLO_OK, 0, ok, o.n);
-	l->part(l);
-	char c;
-	while (recv(l->fd, &c, 1, 0) > 0)
-		; /* until it hangs up */
-	(void)close(l->fd);
-	return NULL;
-}
-
-static struct channel_wait soon(void)
-{
-	return (struct channel_wait){ .deadline_ms = clock_ms() + 5000 };
-}
-
-static struct liar *up(void (*part)(struct liar *l))
-{
-	struct liar *l = xcalloc(1, sizeof *l);
-	struct sockaddr_un to = { .sun_family = AF_UNIX };
-	(void)snprintf(l->dir, sizeof l->dir, "/tmp/liar.XXXXXX");
-	assert_non_null(mkdtemp(l->dir));
-	(void)snprintf(l->path, sizeof l->path, "%s/s", l->dir);
-	(void)snprintf(to.sun_path, sizeof to.sun_path, "%s", l->path);
-	l->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	assert_int_equal(bind(l->listen_fd, (const struct sockaddr *)&to, sizeof to), 0);
-	assert_int_equal(listen(l->listen_fd, 1), 0);
-	l->opts.socket_path = l->path;
-	l->opts.sandbox_uid = getuid();
-	random_bytes(l->opts.nonce, PROTO_NONCE);
-	l->part = part;
-	assert_int_equal(pthread_create(&l->thread, NULL, serve, l), 0);
-	struct err e = { 0 };
-	struct channel_wait w = soon();
-	l->c = channel_open(&l->opts, &w, &e);
-	assert_non_null(l->c);
-	return l;
-}
-
-static void down(struct liar *l)
-{
-	struct err e = { 0 };
-	channel_close(l->c);
-	assert_int_equal(pthread_join(l->thread, NULL), 0);
-	(void)close(l->listen_fd);
-	assert_int_equal(file_rmtree(l->dir, &e), 0);
-	free(l);
-}
 
 static void nothing(struct liar *l)
 {
@@ -128,8 +33,8 @@ static const struct lie *lie;
 
 static void ping_with_a_lie(struct liar *l)
 {
-	struct proto_head h = hear(l);
-	tell(l, lie->type, h.id + (uint32_t)lie->id, lie->payload, lie->n);
+	struct proto_head h = liar_hear(l);
+	liar_tell(l, lie->type, h.id + (uint32_t)lie->id, lie->payload, lie->n);
 }
 
 #define SAID(text) text, sizeof(text) - 1
@@ -154,9 +59,9 @@ static void a_wrong_answer_loses_the_channel(void **s)
 	};
 	for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
 		lie = &lies[i];
-		struct liar *l = up(ping_with_a_lie);
+		struct liar *l = liar_up(ping_with_a_lie, 0);
 		struct err e = { 0 };
-		struct channel_wait w = soon();
+		struct channel_wait w = liar_wait();
 		assert_int_equal(channel_ping(l->c, &w, &e), -1);
 		assert_int_equal(e.code, ERR_UPSTREAM);
 		assert_string_equal(e.reason, "lost");
@@ -165,7 +70,7 @@ static void a_wrong_answer_loses_the_channel(void **s)
 		err_clear(&e);
 		assert_int_equal(channel_ping(l->c, &w, &e), -1); /* at once, and for good */
 		assert_string_equal(e.reason, "lost");
-		down(l);
+		liar_down(l);
 	}
 }
 
@@ -173,19 +78,19 @@ static void garbage(struct liar *l)
 {
 	char noise[256];
 	memset(noise, 0xee, sizeof noise);
-	(void)hear(l);
+	(void)liar_hear(l);
 	(void)send(l->fd, noise, sizeof noise, MSG_NOSIGNAL);
 }
 
 static void hang_up(struct liar *l)
 {
-	(void)hear(l);
+	(void)liar_hear(l);
 	(void)shutdown(l->fd, SHUT_RDWR);
 }
 
 static void half_a_frame(struct liar *l)
 {
-	struct proto_head h = hear(l);
+	struct proto_head h = liar_hear(l);
 	unsigned char head[PROTO_HEAD];
 	proto_head_put(head, PROTO_DONE, h.id, 8);
 	(void)send(l->fd, head, sizeof head, MSG_NOSIGNAL);
@@ -195,12 +100,12 @@ static void garbage_and_hang_ups_are_the_same(void **s)
 {
 	(void)s;
 	for (int i = 0; i < 2; i++) {
-		struct liar *l = up(i == 0 ? garbage : hang_up);
+		struct liar *l = liar_up(i == 0 ? garbage : hang_up, 0);
 		struct err e = { 0 };
-		struct channel_wait w = soon();
+		struct channel_wait w = liar_wait();
 		assert_int_equal(channel_ping(l->c, &w, &e), -1);
 		assert_string_equal(e.reason, "lost");
-		down(l);
+		liar_down(l);
 	}
 }
 
@@ -212,7 +117,7 @@ static bool at_once(void *arg)
 static void silence_ends_at_the_deadline_or_when_cancelled(void **s)
 {
 	(void)s;
-	struct liar *l = up(half_a_frame);
+	struct liar *l = liar_up(half_a_frame, 0);
 	struct err e = { 0 };
 	int asked = 0;
 	struct channel_wait w = { .deadline_ms = clock_ms() + 300 };
@@ -227,7 +132,35 @@ static void silence_ends_at_the_deadline_or_when_cancelled(void **s)
 	assert_string_equal(e.reason, "cancelled");
 	assert_true(clock_ms() - before < 3000);
 	assert_false(channel_lost(l->c));
-	down(l);
+	liar_down(l);
+}
+
+static void answer_once_then_be_silent(struct liar *l)
+{
+	struct proto_head h = liar_hear(l);
+	liar_tell(l, PROTO_DONE, h.id, "\0\0\0\0\0\0\0\0", 8);
+	(void)liar_hear(l);
+	h = liar_hear(l);
+	assert_int_equal(h.type, PROTO_PING); /* asked whether it is there */
+}
+
+/* A stopped box: whoever waits learns it, long before his own deadline; but silence that nobody minds is no fault. */
+static void a_box_that_answers_nothing_is_lost(void **s)
+{
+	(void)s;
+	struct liar *l = liar_up(answer_once_then_be_silent, 400);
+	struct err e = { 0 };
+	struct channel_wait w = { .deadline_ms = clock_ms() + 60000 };
+	struct channel_event ev;
+	(void)usleep(600000);
+	assert_int_equal(channel_ping(l->c, &w, &e), 0);
+	struct channel_cmd *k = channel_follow(l->c, 7, &e);
+	assert_non_null(k);
+	assert_int_equal(channel_next(k, &w, &ev, &e), -1);
+	assert_string_equal(e.reason, "lost");
+	assert_non_null(strstr(e.msg, "it does not answer"));
+	channel_cmd_close(k);
+	liar_down(l);
 }
 
 /* ---- lies about a command */
@@ -236,12 +169,12 @@ static void (*say_of_command)(struct liar *l, uint32_t sub);
 
 static void start_then(struct liar *l)
 {
-	struct proto_head start = hear(l);
+	struct proto_head start = liar_hear(l);
 	assert_int_equal(start.type, PROTO_START);
 	assert_int_equal(start.id, 42); /* goes on after what the hello said */
-	struct proto_head sub = hear(l);
+	struct proto_head sub = liar_hear(l);
 	assert_int_equal(sub.type, PROTO_SUB);
-	tell(l, PROTO_STARTED, start.id, "\7\0\0\0", 4);
+	liar_tell(l, PROTO_STARTED, start.id, "\7\0\0\0", 4);
 	say_of_command(l, sub.id);
 }
 
@@ -251,21 +184,21 @@ static void say_out(struct liar *l, uint32_t id, uint8_t stream, uint64_t at, si
 	proto_put_u8(&o, stream);
 	proto_put_u64(&o, at);
 	memset(o.p + o.n, 'x', n);
-	tell(l, PROTO_OUT, id, l->msg, o.n + n);
+	liar_tell(l, PROTO_OUT, id, l->msg, o.n + n);
 }
 
 static void say_exit(struct liar *l, uint32_t id, const struct proto_exit *x)
 {
 	struct proto_out o = { .p = l->msg, .cap = sizeof l->msg };
 	proto_exit_put(&o, x);
-	tell(l, PROTO_EXIT, id, l->msg, o.n);
+	liar_tell(l, PROTO_EXIT, id, l->msg, o.n);
 }
 
 /* Read it to its end: how many bytes came, and what the end was. */
 static uint64_t follow(struct liar *l, struct channel_exit *x, struct err *e)
 {
 	const char *const argv[] = { "x", NULL };
-	struct channel_wait w = soon();
+	struct channel_wait w = liar_wait();
 	struct channel_event ev;
 	uint64_t n = 0;
 	struct channel_cmd *k = channel_start(l->c, &(struct channel_spec){ .argv = argv }, &w, e);
@@ -330,12 +263,12 @@ static void running_exit(struct liar *l, uint32_t id)
 
 static void done_without_exit(struct liar *l, uint32_t id)
 {
-	tell(l, PROTO_DONE, id, "\0\0\0\0\0\0\0\0", 8);
+	liar_tell(l, PROTO_DONE, id, "\0\0\0\0\0\0\0\0", 8);
 }
 
 static void twice(struct liar *l, uint32_t id)
 {
-	tell(l, PROTO_STARTED, 42, "\7\0\0\0", 4);
+	liar_tell(l, PROTO_STARTED, 42, "\7\0\0\0", 4);
 	say_exit(l, id, &(struct proto_exit){ .how = PROTO_EXITED });
 }
 
@@ -358,23 +291,23 @@ static void what_is_said_of_a_command_is_checked(void **s)
 	struct channel_exit x;
 	struct err e = { 0 };
 	say_of_command = truth;
-	struct liar *l = up(start_then);
+	struct liar *l = liar_up(start_then, 0);
 	assert_int_equal(follow(l, &x, &e), 13);
 	assert_int_equal(e.code, ERR_NONE);
 	assert_string_equal(x.signal, "SIGKILL");
 	assert_int_equal(x.exit_code, -1);
 	assert_true(x.stopped);
 	assert_string_equal(x.message, "a?b?[2J"); /* nothing for a terminal */
-	down(l);
+	liar_down(l);
 	static void (*const lies[])(struct liar * l, uint32_t sub) = { backwards, beyond, empty, third_stream,
 		less_than_it_said, running_exit, done_without_exit, twice, cut_off };
 	for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
 		say_of_command = lies[i];
-		l = up(start_then);
+		l = liar_up(start_then, 0);
 		err_clear(&e);
 		assert_true(follow(l, &x, &e) <= 5);
 		assert_string_equal(e.reason, "lost"); /* no. 15: never a made-up exit */
-		down(l);
+		liar_down(l);
 	}
 }
 
@@ -383,11 +316,11 @@ static void output_beyond_its_credit_is_not_buffered(void **s)
 	(void)s;
 	const char *const argv[] = { "x", NULL };
 	struct err e = { 0 };
-	struct channel_wait w = soon();
+	struct channel_wait w = liar_wait();
 	struct channel_event ev;
 	uint64_t n = 0;
 	say_of_command = flood;
-	struct liar *l = up(start_then);
+	struct liar *l = liar_up(start_then, 0);
 	struct channel_cmd *k = channel_start(l->c, &(struct channel_spec){ .argv = argv }, &w, &e);
 	assert_non_null(k);
 	while (!channel_lost(l->c))
@@ -397,14 +330,14 @@ static void output_beyond_its_credit_is_not_buffered(void **s)
 	assert_true(n <= PROTO_WINDOW);
 	assert_non_null(strstr(e.msg, "more than it was allowed to"));
 	channel_cmd_close(k);
-	down(l);
+	liar_down(l);
 }
 
 /* A box that reads nothing: what we send is bounded in time. */
 static void a_box_that_does_not_read_ends_in_a_deadline(void **s)
 {
 	(void)s;
-	struct liar *l = up(nothing);
+	struct liar *l = liar_up(nothing, 0);
 	auto_free char *in = xcalloc(1, PROTO_STDIN_MAX);
 	const char *const argv[] = { "x", NULL };
 	struct err e = { 0 };
@@ -414,7 +347,7 @@ static void a_box_that_does_not_read_ends_in_a_deadline(void **s)
 	assert_null(channel_start(l->c, &spec, &w, &e));
 	assert_int_equal(e.code, ERR_TIMEOUT);
 	assert_true(clock_ms() - before < 2000);
-	down(l);
+	liar_down(l);
 }
 
 /* ---- lies about files */
@@ -423,7 +356,7 @@ static void (*say_of_file)(struct liar *l, uint32_t id);
 
 static void file_then(struct liar *l)
 {
-	struct proto_head h = hear(l);
+	struct proto_head h = liar_hear(l);
 	say_of_file(l, h.id);
 }
 
@@ -432,7 +365,7 @@ static void say_file(struct liar *l, uint8_t type, uint32_t id, uint8_t kind, co
 	struct proto_out o = { .p = l->msg, .cap = sizeof l->msg };
 	struct proto_file f = { .kind = kind, .mode = 0644, .size = 5, .name = name };
 	proto_file_put(&o, &f);
-	tell(l, type, id, l->msg, o.n);
+	liar_tell(l, type, id, l->msg, o.n);
 }
 
 static void say_data(struct liar *l, uint32_t id, uint64_t at, size_t n)
@@ -440,7 +373,7 @@ static void say_data(struct liar *l, uint32_t id, uint64_t at, size_t n)
 	struct proto_out o = { .p = l->msg, .cap = sizeof l->msg };
 	proto_put_u64(&o, at);
 	memset(o.p + o.n, 'x', n);
-	tell(l, PROTO_DATA, id, l->msg, o.n + n);
+	liar_tell(l, PROTO_DATA, id, l->msg, o.n + n);
 }
 
 static void data_first(struct liar *l, uint32_t id)
@@ -492,7 +425,7 @@ static void entries_without_end(struct liar *l, uint32_t id)
 
 static void credit_for_nothing(struct liar *l, uint32_t id)
 {
-	tell(l, PROTO_CREDIT, id, "\1\0\0\0", 4);
+	liar_tell(l, PROTO_CREDIT, id, "\1\0\0\0", 4);
 }
 
 static int take_slowly(void *arg, const char *p, size_t n)
@@ -522,9 +455,9 @@ static void what_is_said_of_files_is_checked(void **s)
 		entry_path, entries_without_end };
 	for (size_t i = 0; i < 11; i++) {
 		say_of_file = i < 5 ? reads[i] : i < 10 ? stats[i - 5] : credit_for_nothing;
-		struct liar *l = up(file_then);
+		struct liar *l = liar_up(file_then, 0);
 		struct err e = { 0 };
-		struct channel_wait w = soon();
+		struct channel_wait w = liar_wait();
 		if (i < 5)
 			assert_int_equal(channel_get(l->c, "f", 0, -1, &w, NULL, take_slowly, NULL, &e), -1);
 		else if (i < 10)
@@ -532,7 +465,7 @@ static void what_is_said_of_files_is_checked(void **s)
 		else
 			assert_int_equal(channel_put(l->c, "f", -1, &w, no_data_yet, l->c, NULL, &e), -1);
 		assert_string_equal(e.reason, "lost");
-		down(l);
+		liar_down(l);
 	}
 }
 
@@ -544,7 +477,8 @@ static void noise(struct liar *l, uint32_t id)
 		size_t n = (size_t)random() % sizeof p;
 		for (size_t k = 0; k < n; k++)
 			p[k] = random() % 2 == 0 ? 0 : (unsigned char)random();
-		tell(l, (uint8_t)(64 + random() % 10), random() % 8 == 0 ? (uint32_t)random() : id, p, n);
+		liar_tell(
+		    l, (uint8_t)(64 + random() % 10), random() % 8 == 0 ? (uint32_t)random() : id, p, n);
 	}
 	(void)shutdown(l->fd, SHUT_RDWR);
 }
@@ -557,9 +491,9 @@ static void noise_loses_the_channel_and_nothing_else(void **s)
 	for (int i = 0; i < 100; i++) {
 		struct channel_exit x;
 		struct err e = { 0 };
-		struct liar *l = up(start_then);
+		struct liar *l = liar_up(start_then, 0);
 		(void)follow(l, &x, &e);
-		down(l);
+		liar_down(l);
 	}
 }
 
@@ -569,6 +503,7 @@ int main(void)
 		cmocka_unit_test(a_wrong_answer_loses_the_channel),
 		cmocka_unit_test(garbage_and_hang_ups_are_the_same),
 		cmocka_unit_test(silence_ends_at_the_deadline_or_when_cancelled),
+		cmocka_unit_test(a_box_that_answers_nothing_is_lost),
 		cmocka_unit_test(what_is_said_of_a_command_is_checked),
 		cmocka_unit_test(output_beyond_its_credit_is_not_buffered),
 		cmocka_unit_test(a_box_that_does_not_read_ends_in_a_deadline),

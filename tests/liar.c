@@ -1,0 +1,96 @@
+#include "t.h"
+
+#include "liar.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "io/file.h"
+
+static void read_all(struct liar *l, void *p, size_t n)
+{
+	assert_int_equal(recv(l->fd, p, n, MSG_WAITALL), n);
+}
+
+struct proto_head liar_hear(struct liar *l)
+{
+	struct proto_head h;
+	read_all(l, l->msg, PROTO_HEAD);
+	assert_true(proto_head_get(l->msg, sizeof l->msg, &h));
+	if (h.length > 0)
+		read_all(l, l->msg, h.length);
+	return h;
+}
+
+void liar_tell(struct liar *l, uint8_t type, uint32_t id, const void *p, size_t n)
+{
+	unsigned char head[PROTO_HEAD];
+	proto_head_put(head, type, id, (uint32_t)n);
+	(void)send(l->fd, head, sizeof head, MSG_NOSIGNAL);
+	if (n > 0)
+		(void)send(l->fd, p, n, MSG_NOSIGNAL);
+}
+
+static void *serve(void *arg)
+{
+	struct liar *l = arg;
+	l->fd = accept(l->listen_fd, NULL, NULL);
+	assert_true(l->fd >= 0);
+	unsigned char ok[64];
+	struct proto_out o = { .p = ok, .cap = sizeof ok };
+	assert_int_equal(liar_hear(l).type, PROTO_HELLO);
+	proto_put_u32(&o, PROTO_VERSION);
+	proto_put_bytes(&o, l->opts.nonce + PROTO_NONCE / 2, PROTO_NONCE / 2);
+	proto_put_u32(&o, 41);
+	liar_tell(l, PROTO_HELLO_OK, 0, ok, o.n);
+	l->part(l);
+	char c;
+	while (recv(l->fd, &c, 1, 0) > 0)
+		; /* until it hangs up */
+	(void)close(l->fd);
+	return NULL;
+}
+
+struct channel_wait liar_wait(void)
+{
+	return (struct channel_wait){ .deadline_ms = clock_ms() + 5000 };
+}
+
+struct liar *liar_up(void (*part)(struct liar *l), int silence_ms)
+{
+	struct liar *l = xcalloc(1, sizeof *l);
+	struct sockaddr_un to = { .sun_family = AF_UNIX };
+	(void)snprintf(l->dir, sizeof l->dir, "/tmp/liar.XXXXXX");
+	assert_non_null(mkdtemp(l->dir));
+	(void)snprintf(l->path, sizeof l->path, "%s/s", l->dir);
+	(void)snprintf(to.sun_path, sizeof to.sun_path, "%s", l->path);
+	l->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(l->listen_fd, (const struct sockaddr *)&to, sizeof to), 0);
+	assert_int_equal(listen(l->listen_fd, 1), 0);
+	l->opts.socket_path = l->path;
+	l->opts.sandbox_uid = getuid();
+	l->opts.silence_ms = silence_ms;
+	random_bytes(l->opts.nonce, PROTO_NONCE);
+	l->part = part;
+	assert_int_equal(pthread_create(&l->thread, NULL, serve, l), 0);
+	struct err e = { 0 };
+	struct channel_wait w = liar_wait();
+	l->c = channel_open(&l->opts, &w, &e);
+	assert_non_null(l->c);
+	return l;
+}
+
+void liar_down(struct liar *l)
+{
+	struct err e = { 0 };
+	channel_close(l->c);
+	assert_int_equal(pthread_join(l->thread, NULL), 0);
+	(void)close(l->listen_fd);
+	assert_int_equal(file_rmtree(l->dir, &e), 0);
+	free(l);
+}
