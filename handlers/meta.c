@@ -10,7 +10,6 @@
 #include "op/metrics.h"
 #include "op/op.h"
 #include "sandbox/lease.h"
-#include "sandbox/lease.h"
 
 enum { TAKE_MS = 2000, METRICS_MAX_BYTES = 1 << 20 };
 

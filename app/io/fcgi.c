@@ -1,3 +1,9 @@
+/*
+ * Threads: two acceptors (accept, read parameters, queue), W workers (a request up to its reply), one thread a stream.
+ * A call belongs to exactly one of them at a time: acceptor → queue → worker → stream thread; whoever holds it last
+ * frees it. The lock guards the queue, the list of streams and the counts; nothing is read or written on a connection
+ * under it. Accept, queue and drain never wait for a handler.
+ */
 #include "io/fcgi.h"
 
 #include <errno.h>
@@ -19,7 +25,7 @@ enum { STREAM_STACK_BYTES = 256 * 1024 };
 #endif
 enum { ACCEPT_PAUSE_MS = 50 };
 
-/* ---- the queue */
+/* ---- the queue: bounded, so that a request waits for at most queue / workers others before it */
 
 static int queue_put(struct fcgi *f, struct fcgi_call *k)
 {
@@ -167,6 +173,7 @@ static int stream_thread(struct fcgi_call *k)
 	return rc == 0 ? 0 : -1;
 }
 
+/* Counted and listed before the thread exists: a drain that begins now waits for it. */
 int fcgi_stream(struct fcgi_call *k, struct err *e)
 {
 	struct fcgi *f = k->f;
@@ -268,6 +275,10 @@ struct fcgi *fcgi_start(const struct fcgi_opts *o, struct err *e)
 	return f;
 }
 
+/*
+ * The order matters: nobody new, streams are woken, the backlog and the queue are served, then streams get drain_s to say
+ * where to resume. Workers end before streams are waited for, as a queued request may still become one.
+ */
 void fcgi_drain(struct fcgi *f)
 {
 	if (f->drained)

@@ -1,3 +1,7 @@
+/*
+ * Path, query and body become one object. Where a field is read from follows from the route (DECISIONS), and a field that
+ * stands in two places is refused: which one was authorised would depend on who looks.
+ */
 #include <string.h>
 #include <strings.h>
 

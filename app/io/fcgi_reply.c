@@ -1,3 +1,7 @@
+/*
+ * reply_vt over a FastCGI request. A failed write is remembered (`gone`) and everything after it is dropped: a handler may go
+ * on without asking, and finds out from reply_gone or the next write. One thread at a time uses a call, so no lock.
+ */
 #include <assert.h>
 #include <poll.h>
 #include <stdio.h>

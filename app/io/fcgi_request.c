@@ -1,3 +1,7 @@
+/*
+ * The life of a request after it was read: context, route, identity, authorisation, input, handler, reply, log line. What
+ * fails before the handler is answered by end_with_error; whatever happens there is one reply and one line.
+ */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

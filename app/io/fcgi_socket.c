@@ -1,3 +1,4 @@
+/* The listening socket is the trust boundary (whoever can write to it can claim any door): 0660, never TCP. */
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>

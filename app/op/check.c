@@ -1,3 +1,8 @@
+/*
+ * One walk over input and schema. Nothing stops it: a caller learns of every fault at once (up to ERR_DETAILS_MAX), each with
+ * the path of its field ("limits.cpus", "files[2].path", cut at ERR_PARAM_MAX). Its recursion is as deep as the schema,
+ * never as deep as the input. Values are not repeated in messages, as they may be secrets; unknown keys are, shortened.
+ */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,6 +50,8 @@ const struct param *param_find(const struct param *schema, const char *name)
 
 static const char *type_said(const json_t *v)
 {
+	if (v == NULL)
+		return "nothing";
 	switch (json_typeof(v)) {
 	case JSON_OBJECT:
 		return "an object";
@@ -76,6 +83,7 @@ static void check_str(const struct check *k, const struct param *p, const char *
 	}
 	long long n = (long long)json_string_length(v);
 	if (strlen(json_string_value(v)) != (size_t)n)
+		/* Not from JSON (js_parse refuses it): everything behind this check may use C strings. */
 		err_detail(k->e, ERR_BAD_REQUEST, path, "`%s` must not hold the character U+0000.", path);
 	else if (n == 0 && p->min > 0)
 		err_detail(k->e, ERR_BAD_REQUEST, path, "`%s` must not be empty.", path);
@@ -96,6 +104,7 @@ static void check_num(const struct check *k, const struct param *p, const char *
 			wrong_type(k, path, kind, v);
 		return;
 	}
+	/* Integers are compared as such: a double is exact only up to 2^53. */
 	double d = json_number_value(v);
 	bool outside = json_is_integer(v) ? json_integer_value(v) < p->min || json_integer_value(v) > p->max
 					  : d < (double)p->min || d > (double)p->max;

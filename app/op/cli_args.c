@@ -1,3 +1,8 @@
+/*
+ * An argument names a place ("files[0].path") and a value. The place is walked from the root, each step returning the new
+ * value of its node with the rest put in: so an input is built from any order of arguments, and `old` is never changed
+ * behind a failure's back.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Help is read from the table, like everything else; there is no second text to keep in step. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,3 +1,7 @@
+/*
+ * Stream lines for people. Two vocabularies: a session's (status, step, tool-call, log, message, result, error) and a
+ * command's (start, stdout, stderr, exit, lost). Everything that came from a sandbox or another user passes cli_clean.
+ */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

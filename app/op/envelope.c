@@ -1,3 +1,4 @@
+/* HTTP-4: the one error envelope. `details` only where it says more than `message`. */
 #include "base/js.h"
 #include "op/op.h"
 

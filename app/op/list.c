@@ -34,6 +34,8 @@ const char *list_cursor(struct ctx *c, const json_t *in, struct err *e)
 	return mem_strn(c->mem, (char *)key, (size_t)n);
 }
 
+/* Rows beyond the limit prove that there is a next page; the cursor is the last row that is shown, so that rows added or removed
+ * meanwhile shift nothing. */
 json_t *list_reply(json_t *rows, int limit, const char *key_field)
 {
 	assert(json_is_array(rows) && limit > 0);

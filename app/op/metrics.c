@@ -1,3 +1,4 @@
+/* One row of counters per op, found by its address; only atomics, as every worker and stream counts here. */
 #include "op/metrics.h"
 
 #include <stdatomic.h>

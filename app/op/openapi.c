@@ -80,6 +80,7 @@ static json_t *components(void)
 	    op_schema_out(envelope), "responses", responses);
 }
 
+/* 500, 502 and 504 are not promised by anybody; 405 and 404 of an unknown path belong to no op. */
 static bool can_answer(const struct op *op, const struct route *r, int status)
 {
 	bool body = op_has_body(op, r),
@@ -101,6 +102,7 @@ static bool can_answer(const struct op *op, const struct route *r, int status)
 	}
 }
 
+/* One status may have two kinds of content: a value and a stream. */
 static void add_content(json_t *responses, int status, const char *type, json_t *schema)
 {
 	char code[8];

@@ -1,3 +1,4 @@
+/* Query strings, and the types of what arrives as text. Nothing here trusts that nginx has looked at the bytes. */
 #include <errno.h>
 #include <string.h>
 

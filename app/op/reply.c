@@ -1,3 +1,7 @@
+/*
+ * Replies other than one returned JSON value. The head is gathered in the arena until reply_begin; afterwards a handler can
+ * only write on, so everything that can be refused is refused before.
+ */
 #include <assert.h>
 #include <string.h>
 

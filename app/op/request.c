@@ -1,3 +1,7 @@
+/*
+ * The reverse of routing and reading: what the server core takes apart in io/fcgi_input is put together here. A test makes
+ * both agree for the examples of every op.
+ */
 #include <string.h>
 
 #include "base/buf.h"

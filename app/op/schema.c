@@ -1,3 +1,4 @@
+/* JSON Schema (2020-12, as OpenAPI 3.1 has it) of the same rows that check.c judges with. */
 #include <string.h>
 
 #include "base/js.h"

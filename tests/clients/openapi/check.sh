@@ -1,10 +1,18 @@
 #!/bin/sh
-# check.sh FILE - judge an OpenAPI document with the pinned packages of package-lock.json; they are fetched once. Without a
-# reachable registry it says so and passes: the document's own tests (tests/unit/test_openapi.c) have run by then.
+# check.sh FILE - judge an OpenAPI document with the pinned packages of package-lock.json; they are fetched once, into
+# build/. Without a reachable registry it says so and passes: the document's own tests (tests/unit/test_openapi.c) have
+# run by then.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-if [ ! -d "$here/node_modules" ] && ! npm --prefix "$here" ci --silent --no-audit --no-fund --ignore-scripts >/dev/null 2>&1; then
-	rm -rf "$here/node_modules"
+there=${B:-build}/clients/openapi
+mkdir -p "$there"
+for f in package.json package-lock.json check.mjs; do
+	cmp -s "$here/$f" "$there/$f" && continue
+	cp "$here/$f" "$there/$f"
+	[ "$f" = check.mjs ] || rm -rf "$there/node_modules"
+done
+if [ ! -d "$there/node_modules" ] && ! npm --prefix "$there" ci --silent --no-audit --no-fund --ignore-scripts >/dev/null 2>&1; then
+	rm -rf "$there/node_modules"
 	if npm ping --silent >/dev/null 2>&1; then
 		echo "openapi: npm could not install the validator" >&2
 		exit 1
@@ -12,4 +20,4 @@ if [ ! -d "$here/node_modules" ] && ! npm --prefix "$here" ci --silent --no-audi
 	echo "openapi: SKIPPED, the npm registry cannot be reached"
 	exit 0
 fi
-exec node "$here/check.mjs" "$1"
+exec node "$there/check.mjs" "$1"
