@@ -20,7 +20,8 @@ struct boundary_ask {
 	const char *requested;  /* the caller's runtime, NULL when none */
 	const char *preference; /* SANDBOX_RUNTIME_CLASS, "" for the host's default */
 	bool contained;         /* read from the node table (SBX-14) */
-	const char *const *offered; /* runtimes some node really offers, ended by NULL; "" among them is the host default */
+	const char *const
+	    *offered; /* runtimes some node really offers, ended by NULL; "" among them is the host default */
 };
 struct boundary {
 	char runtime[16]; /* "" is the host's default */

@@ -18,13 +18,13 @@ struct box_addr { /* where a live sandbox is reached */
 int box_find(struct pg *db, const char *org, const char *id, struct box_addr *a, struct err *e);
 
 struct box_cmd {
-	const json_t *argv;   /* array of strings */
-	const char *dir;      /* NULL: the workdir */
-	const json_t *env;    /* object of strings or NULL */
-	const void *stdin_p;  /* NULL: /dev/null */
+	const json_t *argv;  /* array of strings */
+	const char *dir;     /* NULL: the workdir */
+	const json_t *env;   /* object of strings or NULL */
+	const void *stdin_p; /* NULL: /dev/null */
 	size_t stdin_n;
 	const char *stdin_file; /* or a path inside the sandbox */
-	long long timeout_s;  /* > 0 */
+	long long timeout_s;    /* > 0 */
 	/* Each line of the streaming form (start, stdout, stderr, exit) as it comes; -1 aborts. NULL: only the tail is fetched, at the
 	 * end. */
 	int (*on_line)(void *arg, const json_t *line);
@@ -35,15 +35,15 @@ struct box_cmd {
 };
 struct box_exit {
 	char cmd[40];
-	int exit_code;          /* -1 when a signal ended it */
-	char signal[16];        /* "SIGKILL", or "" */
+	int exit_code;   /* -1 when a signal ended it */
+	char signal[16]; /* "SIGKILL", or "" */
 	bool timed_out, stopped;
 	long long duration_ms;
 	long long stdout_bytes, stderr_bytes;
 	struct buf out, errout; /* kept tails (LIMIT_OUTPUT_BYTES each) */
 	bool truncated;
-	bool oom;               /* the sandbox's memory ran out while it ran */
-	char message[160];      /* for 126, 127 and oom; else "" */
+	bool oom;          /* the sandbox's memory ran out while it ran */
+	char message[160]; /* for 126, 127 and oom; else "" */
 };
 /*
  * Run a command to its end, across restarts of the node's sandboxd: the output is taken up where it was cut, the command is never
@@ -57,8 +57,8 @@ int box_output(const struct box_addr *a, const char *cmd, const long long from[2
 /* Stop everything it runs; *stopped is how many commands ended (SBX-44). */
 int box_stop(const struct box_addr *a, int *stopped, struct err *e);
 /* Files, streamed in constant memory. The reader returns bytes, 0 at the end, -1 to abort. */
-int box_put(const struct box_addr *a, const char *path, int mode, ssize_t (*read)(void *arg, void *p, size_t n), void *arg,
-    struct err *e);
+int box_put(const struct box_addr *a, const char *path, int mode,
+    ssize_t (*read)(void *arg, void *p, size_t n), void *arg, struct err *e);
 int box_get(const struct box_addr *a, const char *path, long long offset, long long length,
     int (*on_data)(void *arg, const char *p, size_t n), void *arg, struct err *e);
 /* A file's or directory's description: {kind, size, mode, mtime, entries[]}. New reference. */
