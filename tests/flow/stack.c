@@ -48,17 +48,19 @@ static const char *bin_dir(void)
 
 static void script(const struct stack *s, const char *verb, const char *part, const char *conf)
 {
-	char apis[32], runners[32], nodes[32], bin[300], crash[120], cwd[200];
+	char apis[32], runners[32], nodes[32], port[32], bin[300], crash[120], cwd[200];
 	auto_buf struct buf extra = BUF(8192);
 	assert_non_null(getcwd(cwd, sizeof cwd));
 	(void)snprintf(apis, sizeof apis, "APIS=%d", s->apis);
 	(void)snprintf(runners, sizeof runners, "RUNNERS=%d", s->runners);
 	(void)snprintf(nodes, sizeof nodes, "NODES=%d", s->nodes);
 	(void)snprintf(bin, sizeof bin, "BIN=%s/%s", cwd, bin_dir());
+	/* Where to look for free ports, below those of outgoing connections: apart from other tests that start now. */
+	(void)snprintf(port, sizeof port, "PORT=%d", 20000 + getpid() * 7 % 12000);
 	(void)snprintf(crash, sizeof crash, "GATEHOUSE_CRASH_DIR=%s", s->crash_dir);
 	(void)buf_fmt(&extra, "STACK_CONF=%s", conf == NULL ? "" : conf);
 	const char *const env[] = { "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", apis, runners,
-		nodes, bin, crash, buf_c(&extra), "PORT=18443", "STACK_PG_CONF=fsync = off",
+		nodes, bin, crash, buf_c(&extra), port, "STACK_PG_CONF=fsync = off",
 		"ASAN_OPTIONS=detect_leaks=0:abort_on_error=1", NULL };
 	char path[300];
 	(void)snprintf(path, sizeof path, "%s/tests/stack/stack.sh", cwd);

@@ -127,11 +127,15 @@ start_pg() {
     printf "listen_addresses = ''\nunix_socket_directories = '%s'\nmax_connections = 200\nshared_buffers = 64MB\n%s\n" \
       "$run/pg" "${STACK_PG_CONF:-}" >>"$dir/pg/postgresql.conf"
   fi
+  # After a kill PostgreSQL takes its predecessor's zombie for alive; it goes when init gets to it.
+  local stale deadline=$((SECONDS + 20))
+  stale=$(head -1 "$dir/pg/postmaster.pid" 2>/dev/null || true)
+  while [ -n "$stale" ] && kill -0 "$stale" 2>/dev/null && [ $SECONDS -lt $deadline ]; do sleep 0.05; done
   rm -f "$run/pg/.s.PGSQL.5432" "$run/pg/.s.PGSQL.5432.lock"
   (cd / && exec setsid setpriv --reuid=postgres --regid=postgres --clear-groups -- \
     "$bin/postgres" -D "$dir/pg" >>"$log/pg.log" 2>&1 </dev/null) &
   remember "$pids/pg" $!
-  local deadline=$((SECONDS + 60))
+  deadline=$((SECONDS + 60))
   until "$bin/pg_isready" -q -h "$run/pg" -U postgres -d postgres -t 1; do
     alive "$pids/pg" || die "PostgreSQL ended at start: $(tail -1 "$log/pg.log")"
     [ $SECONDS -lt $deadline ] || die "PostgreSQL did not come up within 60 s: $(tail -1 "$log/pg.log")"
