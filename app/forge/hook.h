@@ -1,7 +1,6 @@
 /*
  * hook.h - git's pre-receive hook, run by git-receive-pack inside its quarantine as `gatehouse hook .../pre-receive`.
- * The rights come from variables that only smarthttp sets; without them nothing is accepted, so a push that reached the
- * repository in any other way is refused.
+ * The rights come from variables that only smarthttp sets; without them nothing is accepted.
  */
 #pragma once
 

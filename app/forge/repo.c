@@ -31,9 +31,10 @@ static void fill(struct ctx *c, struct repo *r, const struct pg_res *rows, int r
 }
 
 /* Row and directory under one lock and in one transaction: a failure of either leaves neither. */
-static int create_locked(struct ctx *c, struct repo *r, struct err *e)
+static int create_locked(struct ctx *c, struct repo *r, const char *built, struct err *e)
 {
-	auto_pg struct pg *db = pg_take(c->db, DB_WAIT_MS, e);
+	auto_fd int lock = store_lock(c->mem, c->conf, e);
+	auto_pg struct pg *db = lock >= 0 ? pg_take(c->db, DB_WAIT_MS, e) : NULL;
 	if (db == NULL || pg_begin(db, e) != 0)
 		return -1;
 	auto_res struct pg_res *row = PG(
@@ -44,13 +45,11 @@ static int create_locked(struct ctx *c, struct repo *r, struct err *e)
 	if (row == NULL)
 		return -1;
 	r->created_at = mem_str(c->mem, pg_str(row, 0, 0));
-	if (store_make(c->mem, c->conf, r->dir, r->default_branch, e) != 0)
+	if (store_place(c->mem, c->conf, built, r->dir, e) != 0)
 		return -1;
-	if (pg_commit(db, e) == 0)
-		return 0;
-	/* Whether the row exists is not known now. A row without directory would be worse than a directory without row, which
-	 * nobody reaches and the next creation replaces: it stays. */
-	return -1;
+	/* When this fails nobody knows whether the row exists. A row without directory would be worse than a directory without
+	 * row, which nobody reaches and the next creation replaces: it stays. */
+	return pg_commit(db, e);
 }
 
 int repo_create(struct ctx *c, const char *org, const char *name, const char *project,
@@ -65,11 +64,13 @@ int repo_create(struct ctx *c, const char *org, const char *name, const char *pr
 		.default_branch = mem_str(c->mem, default_branch),
 		.dir = store_dir(c->mem, c->conf, org, name),
 	};
-	auto_fd int lock = store_lock(c->mem, c->conf, e);
-	if (lock < 0)
-		return -1;
 	store_sweep(c->mem, c->conf);
-	return create_locked(c, r, e);
+	const char *built = store_build(c->mem, c->conf, default_branch, e);
+	if (built == NULL)
+		return -1;
+	int rc = create_locked(c, r, built, e);
+	store_remove(built);
+	return rc;
 }
 
 int repo_get(struct ctx *c, struct pg *db, const char *org, const char *name, struct repo *r, struct err *e)
@@ -109,17 +110,23 @@ static int drop_row(struct pg *db, const char *org, const char *name, struct err
 	return cred_revoke_repo(db, org, name, e) != 0 ? -1 : pg_commit(db, e);
 }
 
-int repo_delete(struct ctx *c, const char *org, const char *name, struct err *e)
+/* The row decides. A crash after that leaves a directory that nobody reaches. */
+static int delete_locked(struct ctx *c, const char *org, const char *name, const char **away, struct err *e)
 {
 	auto_fd int lock = store_lock(c->mem, c->conf, e);
-	if (lock < 0)
-		return -1;
-	auto_pg struct pg *db = pg_take(c->db, DB_WAIT_MS, e);
+	auto_pg struct pg *db = lock >= 0 ? pg_take(c->db, DB_WAIT_MS, e) : NULL;
 	if (db == NULL || drop_row(db, org, name, e) != 0)
 		return -1;
-	/* The row decided. What follows is tidying; a crash here leaves a directory that nobody reaches. */
-	(void)store_drop(c->mem, c->conf, store_dir(c->mem, c->conf, org, name));
-	store_sweep(c->mem, c->conf);
+	*away = store_drop(c->mem, c->conf, store_dir(c->mem, c->conf, org, name));
+	return 0;
+}
+
+int repo_delete(struct ctx *c, const char *org, const char *name, struct err *e)
+{
+	const char *away = NULL;
+	if (delete_locked(c, org, name, &away, e) != 0)
+		return -1;
+	store_remove(away);
 	return 0;
 }
 

@@ -18,7 +18,7 @@
 #include "forge/git.h"
 #include "io/file.h"
 
-enum { LOCK_WAIT_MS = 10 * 1000, LOCK_POLL_MS = 5, TMP_AGE_S = 3600 };
+enum { LOCK_WAIT_MS = 10 * 1000, LOCK_POLL_MS = 5, LEFT_AGE_S = 3600 };
 
 static const char *ours(struct mem *m, const struct conf *conf, const char *what)
 {
@@ -30,12 +30,22 @@ const char *store_dir(struct mem *m, const struct conf *conf, const char *org, c
 	return mem_fmt(m, "%s/%s/%s.git", conf_str(conf, "FORGE_ROOT"), org, name);
 }
 
-int store_lock(struct mem *m, const struct conf *conf, struct err *e)
+/* What a request may leave there when it dies (store_sweep). */
+static const char *const dirs[] = { "new", "trash", "tmp" };
+enum { N_DIRS = sizeof dirs / sizeof *dirs };
+
+static int make_ours(struct mem *m, const struct conf *conf, struct err *e)
 {
-	static const char *const dirs[] = { "new", "trash", "hooks" };
-	for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++)
+	for (size_t i = 0; i < N_DIRS; i++)
 		if (file_mkdirs(ours(m, conf, dirs[i]), 0750, e) != 0)
 			return -1;
+	return 0;
+}
+
+int store_lock(struct mem *m, const struct conf *conf, struct err *e)
+{
+	if (make_ours(m, conf, e) != 0)
+		return -1;
 	auto_fd int fd = open(ours(m, conf, "lock"), O_RDWR | O_CREAT | O_CLOEXEC, 0640);
 	if (fd < 0)
 		return err_set(e, ERR_UNAVAILABLE, "The repositories cannot be reached: try again later.");
@@ -81,20 +91,25 @@ static int build(struct mem *m, const char *dir, const char *branch, struct err 
 	return file_write(mem_fmt(m, "%s/config", dir), config, strlen(config), 0640, e);
 }
 
-int store_make(struct mem *m, const struct conf *conf, const char *dir, const char *branch, struct err *e)
+const char *store_build(struct mem *m, const struct conf *conf, const char *branch, struct err *e)
 {
 	char id[ID_MAX];
 	id_make("new", id);
-	const char *half = mem_fmt(m, "%s/%s", ours(m, conf, "new"), id);
+	const char *built = mem_fmt(m, "%s/%s", ours(m, conf, "new"), id);
+	if (make_ours(m, conf, e) == 0 && build(m, built, branch, e) == 0)
+		return built;
+	store_remove(built);
+	return NULL;
+}
+
+int store_place(struct mem *m, const struct conf *conf, const char *built, const char *dir, struct err *e)
+{
 	const char *parent = mem_strn(m, dir, (size_t)(strrchr(dir, '/') - dir));
-	if (build(m, half, branch, e) != 0 || file_mkdirs(parent, 0750, e) != 0) {
-		(void)file_rmtree(half, &(struct err){ 0 });
+	if (file_mkdirs(parent, 0750, e) != 0)
 		return -1;
-	}
 	(void)store_drop(m, conf, dir);
-	if (rename(half, dir) == 0)
+	if (rename(built, dir) == 0)
 		return 0;
-	(void)file_rmtree(half, &(struct err){ 0 });
 	return err_set(e, ERR_UNAVAILABLE, "The repository could not be put in its place: try again later.");
 }
 
@@ -103,12 +118,22 @@ const char *store_drop(struct mem *m, const struct conf *conf, const char *dir)
 	char id[ID_MAX];
 	id_make("old", id);
 	const char *away = mem_fmt(m, "%s/%s", ours(m, conf, "trash"), id);
-	if (rename(dir, away) == 0)
+	if (rename(dir, away) == 0) {
+		/* The sweep goes by this time. */
+		(void)utimensat(AT_FDCWD, away, NULL, 0);
 		return away;
+	}
 	if (errno != ENOENT)
 		log_error(
 		    "a deleted repository could not be moved away", "error", strerror(errno), "dir", dir);
 	return NULL;
+}
+
+void store_remove(const char *path)
+{
+	struct err e = { 0 };
+	if (path != NULL && file_rmtree(path, &e) != 0)
+		log_warn("a directory of the forge could not be removed", "path", path, "error", e.msg);
 }
 
 const char *store_tmp(struct mem *m, const struct conf *conf, struct err *e)
@@ -117,33 +142,29 @@ const char *store_tmp(struct mem *m, const struct conf *conf, struct err *e)
 	return file_mkdirs(dir, 0750, e) == 0 ? dir : NULL;
 }
 
-static bool is_younger(const char *path, int64_t age_s)
+static bool is_young(const char *path)
 {
 	struct stat st;
-	return lstat(path, &st) != 0 || clock_wall_ms() / 1000 - (int64_t)st.st_mtime < age_s;
+	return lstat(path, &st) != 0 || clock_wall_ms() / 1000 - (int64_t)st.st_mtime < LEFT_AGE_S;
 }
 
-static void sweep(struct mem *m, const char *dir, int64_t min_age_s)
+static void sweep(struct mem *m, const char *dir)
 {
 	DIR *d = opendir(dir);
 	if (d == NULL)
 		return;
 	for (const struct dirent *f; (f = readdir(d)) != NULL;) {
-		struct err e = { 0 };
 		const char *path = mem_fmt(m, "%s/%s", dir, f->d_name);
-		if (f->d_name[0] == '.' || (min_age_s > 0 && is_younger(path, min_age_s)))
-			continue;
-		if (file_rmtree(path, &e) != 0)
-			log_warn("what a crash left could not be removed", "path", path, "error", e.msg);
+		if (f->d_name[0] != '.' && !is_young(path))
+			store_remove(path);
 	}
 	(void)closedir(d);
 }
 
 void store_sweep(struct mem *m, const struct conf *conf)
 {
-	sweep(m, ours(m, conf, "new"), 0);
-	sweep(m, ours(m, conf, "trash"), 0);
-	sweep(m, ours(m, conf, "tmp"), TMP_AGE_S);
+	for (size_t i = 0; i < N_DIRS; i++)
+		sweep(m, ours(m, conf, dirs[i]));
 }
 
 static const char *objects_of(struct mem *m, const char *dir)

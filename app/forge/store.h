@@ -13,14 +13,18 @@ const char *store_dir(struct mem *m, const struct conf *conf, const char *org, c
 
 /* Hold while a row and its directory change together: close the descriptor to let go. -1 with e when it is not free in time. */
 int store_lock(struct mem *m, const struct conf *conf, struct err *e);
-/* Build an empty bare repository whose HEAD is refs/heads/<branch>, then rename it to dir. A directory that is already there
- * has no row (the caller's insert went through) and is thrown away. Under the lock. */
-int store_make(struct mem *m, const struct conf *conf, const char *dir, const char *branch, struct err *e);
+/* Build an empty bare repository whose HEAD is refs/heads/<branch>, aside; its path, or NULL with e. Needs no lock. */
+const char *store_build(struct mem *m, const struct conf *conf, const char *branch, struct err *e);
+/* Put what was built in its place. A directory that is already there has no row (the caller's insert went through) and is moved
+ * away. Under the lock. */
+int store_place(struct mem *m, const struct conf *conf, const char *built, const char *dir, struct err *e);
 /* Rename dir out of the way, under the lock; the path it has now, or NULL when there was none or it cannot be moved. */
 const char *store_drop(struct mem *m, const struct conf *conf, const char *dir);
-/* Where temporary files of one request may be; what is older than an hour there is left from a crash. NULL with e. */
+/* Remove what store_build or store_drop returned, if it is still there; NULL is fine. Needs no lock. */
+void store_remove(const char *path);
+/* Where temporary files of one request may be. NULL with e. */
 const char *store_tmp(struct mem *m, const struct conf *conf, struct err *e);
-/* Remove what a crash left half built, half removed or temporary. Under the lock. */
+/* Remove what a crash left: what is half built, half removed or temporary for more than an hour. */
 void store_sweep(struct mem *m, const struct conf *conf);
 
 /*

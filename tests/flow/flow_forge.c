@@ -8,6 +8,7 @@
 #include "base/js.h"
 #include "base/str.h"
 #include "gitclient.h"
+#include "io/proc.h"
 #include "stack.h"
 
 static struct stack stack;
@@ -435,6 +436,35 @@ static void an_expired_or_revoked_grant_is_nobody(void **s) /* FRG-3 */
 	}
 }
 
+/* Run by hand, with what smarthttp sets and without. */
+static void the_hook_accepts_nothing_without_stated_rights(void **s) /* FRG-3 */
+{
+	(void)s;
+	static const char *const envs[][5] = { { NULL }, { "GATEHOUSE_PUSH_BY=member", NULL },
+		{ "GATEHOUSE_PUSH_BY=root", "GATEHOUSE_DEFAULT_BRANCH=main", NULL },
+		{ "GATEHOUSE_PUSH_BY=grant", "GATEHOUSE_DEFAULT_BRANCH=main", NULL },
+		{ "GATEHOUSE_PUSH_BY=member", "GATEHOUSE_DEFAULT_BRANCH=main",
+		    "GATEHOUSE_GRANT_REF=refs/heads/x", NULL },
+		{ "GATEHOUSE_PUSH_BY=member", "GATEHOUSE_DEFAULT_BRANCH=main", NULL } };
+	char program[200];
+	(void)snprintf(program, sizeof program, "%s/bin/gatehouse", stack.dir);
+	const char *const argv[] = { program, "hook", "hooks/pre-receive", NULL };
+	const char *const wrong[] = { program, "hook", "hooks/update", NULL };
+	for (size_t i = 0; i < 7; i++) {
+		struct err e = { 0 };
+		auto_proc struct proc_result r = { 0 };
+		const struct proc_opts o = { .argv = i < 6 ? argv : wrong,
+			.env = envs[i < 6 ? i : 5],
+			.stdin_fd = -1,
+			.stdout_fd = -1,
+			.stderr_fd = -1,
+			.timeout_ms = 20000 };
+		assert_int_equal(proc_run(&o, &r, &e), 0);
+		if ((r.exit_code == 0) != (i == 5))
+			fail_msg("row %zu: exit %d %s", i, r.exit_code, buf_c(&r.errout));
+	}
+}
+
 /* ---- members */
 
 static void a_member_stays_among_branches_and_tags(void **s) /* FRG-3 */
@@ -554,6 +584,7 @@ int main(void)
 		cmocka_unit_test(everything_else_is_refused_to_a_grant),
 		cmocka_unit_test(a_grants_push_of_nothing_is_refused_and_its_probe_is_not),
 		cmocka_unit_test(an_expired_or_revoked_grant_is_nobody),
+		cmocka_unit_test(the_hook_accepts_nothing_without_stated_rights),
 		cmocka_unit_test(a_member_stays_among_branches_and_tags),
 		cmocka_unit_test(of_parallel_pushes_to_one_branch_one_wins),
 		cmocka_unit_test(what_the_api_commits_git_clones_and_what_is_deleted_is_gone),

@@ -1,117 +1,15 @@
 #include "../t.h"
 
-#include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../pgtest.h"
+#include "../forgetest.h"
 #include "auth/cred.h"
-#include "base/hash.h"
-#include "base/js.h"
-#include "base/str.h"
-#include "forge/git.h"
 #include "forge/propose.h"
 #include "forge/repo.h"
-#include "forge/store.h"
 #include "io/file.h"
-
-extern const struct op repos_ops[];
-
-static struct pgtest *server;
-static struct pg_pool *pool;
-static struct conf *conf;
-static struct mem *mem; /* of the group */
-static char root[64] = "/tmp/ghr.XXXXXX";
-
-static const struct principal ada = { .kind = CRED_KEY, .org = "acme", .user = "ada", .scopes = "*" };
-static const struct principal bob = { .kind = CRED_KEY, .org = "other", .user = "bob", .scopes = "git" };
-
-static struct ctx ctx(const struct principal *who, struct reply *reply)
-{
-	return (struct ctx){
-		.mem = mem, .db = pool, .conf = conf, .who = who, .reply = reply, .request_id = "req_1"
-	};
-}
-
-/* An op as the server calls it: authorised, its input checked, its reply checked against its own schema. NULL with e. */
-static json_t *call(const struct principal *who, const char *id, json_t *input, struct err *e)
-{
-	const struct op *op = op_by_id((const struct op *const[]){ repos_ops, NULL }, id);
-	assert_non_null(op);
-	struct reply reply = { 0 };
-	struct ctx c = ctx(who, &reply);
-	err_clear(e);
-	json_t *in = mem_json(mem, input);
-	if (principal_authorise(&c, op, e) != 0 || op_check(op->in, in, op->flags, e) != 0)
-		return NULL;
-	json_t *out = op->run(&c, in, e);
-	if (out == NULL) {
-		assert_int_not_equal(e->code, ERR_NONE);
-		return NULL;
-	}
-	if (op_check_out(op->out, out, e) != 0)
-		fail_msg("%s: %s", id, e->msg);
-	return mem_json(mem, out);
-}
-
-static json_t *must(const struct principal *who, const char *id, json_t *input)
-{
-	struct err e;
-	json_t *out = call(who, id, input, &e);
-	if (out == NULL)
-		fail_msg("%s: %s", id, e.msg);
-	return out;
-}
-
-static void refused(
-    const struct principal *who, const char *id, json_t *input, enum err_code code, const char *says)
-{
-	struct err e;
-	assert_null(call(who, id, input, &e));
-	assert_int_equal(e.code, code);
-	if (strstr(e.msg, says) == NULL)
-		fail_msg("\"%s\" does not say \"%s\"", e.msg, says);
-	assert_null(strstr(e.msg, root));
-}
-
-static void create(const char *name)
-{
-	(void)must(&ada, "create_repo", js_pack("{s:s}", "name", name));
-}
-
-static const char *dir_of(const char *name)
-{
-	return store_dir(mem, conf, "acme", name);
-}
-
-static int entries(const char *what)
-{
-	DIR *d = opendir(mem_fmt(mem, "%s/%s", root, what));
-	int n = 0;
-	if (d == NULL)
-		return 0;
-	for (const struct dirent *f; (f = readdir(d)) != NULL;)
-		n += f->d_name[0] != '.';
-	(void)closedir(d);
-	return n;
-}
-
-/* What git says about a repository, without its last line end. */
-static const char *git(const char *repo, const char *const *args)
-{
-	struct err e = { 0 };
-	auto_proc struct proc_result r = { 0 };
-	if (git_must(mem, &(struct git_call){ .dir = dir_of(repo), .args = args }, &r, &e) != 0)
-		fail_msg("git %s: %s", args[0], buf_c(&r.errout));
-	size_t n = r.out.n;
-	while (n > 0 && r.out.p[n - 1] == '\n')
-		n--;
-	return mem_strn(mem, buf_c(&r.out), n);
-}
-#define GIT(repo, ...) git(repo, (const char *const[]){ __VA_ARGS__, NULL })
 
 /* ---- repositories */
 
@@ -192,15 +90,32 @@ static void what_a_crash_left_is_replaced_and_swept(void **s) /* REL-1 */
 {
 	(void)s;
 	struct err e = { 0 };
-	/* A directory without a row, a half built one, one half removed. */
+	/* A directory without a row, and what is half built, half removed and temporary: some of long ago, some of now. */
 	static const char *const left[] = { "acme/again.git/objects", ".gatehouse/new/new_x",
-		".gatehouse/trash/old_x/objects" };
+		".gatehouse/trash/old_x/objects", ".gatehouse/tmp/x", ".gatehouse/new/new_y",
+		".gatehouse/tmp/y" };
+	const struct timespec long_ago[2] = { { .tv_sec = 1 }, { .tv_sec = 1 } };
+	for (size_t i = 0; i < 6; i++)
+		assert_int_equal(
+		    file_mkdirs(mem_fmt(forgetest.mem, "%s/%s", forgetest.root, left[i]), 0755, &e), 0);
+	static const char *const old[] = { "new/new_x", "trash/old_x", "tmp/x" };
 	for (size_t i = 0; i < 3; i++)
-		assert_int_equal(file_mkdirs(mem_fmt(mem, "%s/%s", root, left[i]), 0755, &e), 0);
+		assert_int_equal(
+		    utimensat(AT_FDCWD, mem_fmt(forgetest.mem, "%s/.gatehouse/%s", forgetest.root, old[i]),
+			long_ago, 0),
+		    0);
 	create("again");
 	assert_string_equal(GIT("again", "rev-parse", "--is-bare-repository"), "true");
+	assert_int_equal(entries(".gatehouse/new"), 1);
+	assert_int_equal(entries(".gatehouse/tmp"), 1);
+	/* The directory without a row. */
+	assert_int_equal(entries(".gatehouse/trash"), 1);
+	static const char *const rest[] = { "new", "tmp", "trash" };
+	for (size_t i = 0; i < 3; i++)
+		assert_int_equal(
+		    file_rmtree(mem_fmt(forgetest.mem, "%s/.gatehouse/%s", forgetest.root, rest[i]), &e), 0);
 	(void)must(&ada, "delete_repo", js_pack("{s:s}", "repo", "again"));
-	assert_int_equal(entries(".gatehouse/new") + entries(".gatehouse/trash") + entries("acme"), 0);
+	assert_int_equal(entries("acme"), 0);
 }
 
 static void a_repository_that_cannot_be_built_has_no_row(void **s) /* FRG-1 */
@@ -208,196 +123,14 @@ static void a_repository_that_cannot_be_built_has_no_row(void **s) /* FRG-1 */
 	(void)s;
 	struct err e = { 0 };
 	/* Where the organisation's directory should be is a file. */
-	const char *path = mem_fmt(mem, "%s/other", root);
+	const char *path = mem_fmt(forgetest.mem, "%s/other", forgetest.root);
 	assert_int_equal(file_write(path, "", 0, 0644, &e), 0);
 	assert_null(call(&bob, "create_repo", js_pack("{s:s}", "name", "x"), &e));
-	assert_null(strstr(e.msg, root));
+	assert_null(strstr(e.msg, forgetest.root));
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(entries(".gatehouse/new"), 0);
 	(void)must(&bob, "create_repo", js_pack("{s:s}", "name", "x"));
 	(void)must(&bob, "delete_repo", js_pack("{s:s}", "repo", "x"));
-}
-
-/* ---- push_files */
-
-static json_t *file(const char *path, const char *content)
-{
-	return js_pack("{s:s, s:s}", "path", path, "content", content);
-}
-
-static json_t *gone(const char *path)
-{
-	return js_pack("{s:s, s:b}", "path", path, "delete", 1);
-}
-
-static json_t *push(const char *branch, json_t *files)
-{
-	return js_pack(
-	    "{s:s, s:s, s:s, s:o}", "repo", "work", "branch", branch, "message", "a change", "files", files);
-}
-
-static const char *pushed(const char *branch, json_t *files)
-{
-	const json_t *out = must(&ada, "push_files", push(branch, files));
-	assert_string_equal(js_str(out, "branch"), branch);
-	assert_string_equal(
-	    js_str(out, "commit"), GIT("work", "rev-parse", mem_fmt(mem, "refs/heads/%s", branch)));
-	return js_str(out, "commit");
-}
-
-static int make_work(void **s)
-{
-	(void)s;
-	create("work");
-	return 0;
-}
-
-static int drop_work(void **s)
-{
-	(void)s;
-	(void)must(&ada, "delete_repo", js_pack("{s:s}", "repo", "work"));
-	assert_int_equal(entries(".gatehouse/tmp"), 0);
-	return 0;
-}
-
-static void files_become_a_commit_without_a_clone(void **s) /* FRG-4 */
-{
-	(void)s;
-	const char *first = pushed("main", js_pack("[o, o]", file("a.txt", "one\n"), file("docs/b.md", "")));
-	assert_string_equal(
-	    GIT("work", "log", "--format=%an|%ae|%cn|%s|%P", "main"), "ada|ada@acme|ada|a change|");
-	const char *second = pushed(
-	    "main", js_pack("[o, o]", file("a.txt", "two\n"), file("docs/c \xc3\xa4.md", "x")));
-	assert_string_equal(GIT("work", "rev-parse", "main^"), first);
-	assert_string_equal(GIT("work", "show", "main:a.txt"), "two");
-	assert_string_equal(GIT("work", "-c", "core.quotePath=false", "ls-tree", "-r", "--name-only", "main"),
-	    "a.txt\ndocs/b.md\ndocs/c \xc3\xa4.md");
-	/* A new branch starts where the default branch is. */
-	(void)pushed("feature/x", js_pack("[o]", gone("docs/b.md")));
-	assert_string_equal(GIT("work", "rev-parse", "feature/x^"), second);
-	assert_string_equal(GIT("work", "diff", "--name-status", "main", "feature/x"), "D\tdocs/b.md");
-	assert_string_equal(GIT("work", "fsck", "--strict"), "");
-}
-
-static void bytes_are_kept_as_they_are(void **s) /* FRG-4 */
-{
-	(void)s;
-	static const unsigned char raw[] = { 0, 1, 0xff, '\r', '\n', 0, 0x80 };
-	char b64[B64_SIZE(sizeof raw)];
-	(void)b64_encode(raw, sizeof raw, b64);
-	(void)pushed("main", js_pack("[{s:s, s:s, s:s}]", "path", "x.bin", "content", b64, "enc", "base64"));
-	const char *const args[] = { "cat-file", "blob", "main:x.bin", NULL };
-	struct err e = { 0 };
-	auto_proc struct proc_result r = { 0 };
-	assert_int_equal(git_must(mem, &(struct git_call){ .dir = dir_of("work"), .args = args }, &r, &e), 0);
-	assert_int_equal(r.out.n, sizeof raw);
-	assert_memory_equal(r.out.p, raw, sizeof raw);
-	refused(&ada, "push_files",
-	    push("main", js_pack("[{s:s, s:s, s:s}]", "path", "x", "content", "a b", "enc", "base64")),
-	    ERR_BAD_REQUEST, "not base64");
-}
-
-static void modes_are_kept_and_links_are_not_written_through(void **s) /* FRG-4 */
-{
-	(void)s;
-	(void)pushed("main", js_pack("[o, o]", file("run", "1"), file("to", "run")));
-	const char *blob = GIT("work", "rev-parse", "main:run");
-	const char *tree = mem_fmt(
-	    mem, "100755 blob %s\trun\n120000 blob %s\tlink\n", blob, GIT("work", "rev-parse", "main:to"));
-	const char *const mktree[] = { "mktree", NULL };
-	struct err e = { 0 };
-	auto_proc struct proc_result r = { 0 };
-	assert_int_equal(
-	    git_must(mem,
-		&(struct git_call){ .dir = dir_of("work"), .args = mktree, .in = tree, .in_n = strlen(tree) },
-		&r, &e),
-	    0);
-	const char *made = mem_strn(mem, buf_c(&r.out), 40);
-	const char *const env[] = { "GIT_AUTHOR_NAME=t", "GIT_AUTHOR_EMAIL=t", "GIT_COMMITTER_NAME=t",
-		"GIT_COMMITTER_EMAIL=t", NULL };
-	const char *const commit[] = { "commit-tree", "-m", "x", made, NULL };
-	auto_proc struct proc_result k = { 0 };
-	assert_int_equal(
-	    git_must(
-		mem, &(struct git_call){ .dir = dir_of("work"), .args = commit, .more_env = env }, &k, &e),
-	    0);
-	(void)GIT("work", "update-ref", "refs/heads/main", mem_strn(mem, buf_c(&k.out), 40));
-	(void)pushed("main", js_pack("[o]", file("run", "2")));
-	assert_true(str_starts(GIT("work", "ls-tree", "main", "run"), "100755 "));
-	refused(&ada, "push_files", push("main", js_pack("[o]", file("link", "x"))), ERR_CONFLICT,
-	    "symbolic link");
-	(void)pushed("main", js_pack("[o]", gone("link")));
-	(void)pushed("main", js_pack("[o]", file("link", "plain")));
-	assert_true(str_starts(GIT("work", "ls-tree", "main", "link"), "100644 "));
-}
-
-static void what_differs_in_nothing_makes_no_commit(void **s) /* FRG-4 */
-{
-	(void)s;
-	const char *first = pushed("main", js_pack("[o]", file("a", "1")));
-	assert_string_equal(pushed("main", js_pack("[o]", file("a", "1"))), first);
-	assert_string_equal(pushed("b", js_pack("[o]", file("a", "1"))), first);
-}
-
-static void paths_in_each_others_way_conflict(void **s) /* FRG-4 */
-{
-	(void)s;
-	const char *tip = pushed("main", js_pack("[o, o]", file("a", "1"), file("d/e/f", "1")));
-	const struct {
-		json_t *files;
-		enum err_code code;
-		const char *says;
-	} rows[] = {
-		{ js_pack("[o]", file("a/b", "x")), ERR_CONFLICT, "not a directory" },
-		{ js_pack("[o]", file("a/b/c", "x")), ERR_CONFLICT, "not a directory" },
-		{ js_pack("[o]", file("d/e", "x")), ERR_CONFLICT, "is a directory" },
-		{ js_pack("[o]", gone("d")), ERR_CONFLICT, "is a directory" },
-		{ js_pack("[o]", gone("nope")), ERR_CONFLICT, "not there" },
-		{ js_pack("[o]", gone("a/b")), ERR_CONFLICT, "not there" },
-		{ js_pack("[o, o]", file("x", "1"), file("x", "2")), ERR_BAD_REQUEST, "named twice" },
-		{ js_pack("[o, o]", file("x", "1"), file("x/y", "2")), ERR_BAD_REQUEST,
-		    "cannot be a file and hold" },
-		{ js_pack("[{s:s}]", "path", "x"), ERR_BAD_REQUEST, "needs either" },
-		{ js_pack("[{s:s, s:s, s:b}]", "path", "x", "content", "", "delete", 1), ERR_BAD_REQUEST,
-		    "needs either" },
-		{ js_pack("[o]", file(".git/config", "x")), ERR_BAD_REQUEST, ".git" },
-		{ js_pack("[o]", file("../x", "x")), ERR_BAD_REQUEST, "'..'" },
-		{ js_pack("[o]", file("/etc/passwd", "x")), ERR_BAD_REQUEST, "relative" },
-		{ js_pack("[o, o]", file("fine", "x"), file("a\\..\\b", "x")), ERR_BAD_REQUEST, "backslash" },
-	};
-	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-		refused(&ada, "push_files", push("main", rows[i].files), rows[i].code, rows[i].says);
-	assert_string_equal(GIT("work", "rev-parse", "main"), tip);
-	/* A file may become a directory, and back, in one commit. */
-	(void)pushed("main", js_pack("[o, o]", file("a/b", "x"), gone("a")));
-	assert_string_equal(GIT("work", "ls-tree", "-r", "--name-only", "main"), "a/b\nd/e/f");
-}
-
-static void branches_in_each_others_way_conflict(void **s) /* FRG-4 */
-{
-	(void)s;
-	(void)pushed("main", js_pack("[o]", file("a", "1")));
-	(void)pushed("x", js_pack("[o]", file("a", "2")));
-	refused(&ada, "push_files", push("x/y", js_pack("[o]", file("a", "3"))), ERR_CONFLICT, "clashes");
-	refused(
-	    &ada, "push_files", push("a b", js_pack("[o]", file("a", "3"))), ERR_BAD_REQUEST, "branch name");
-	refused(&ada, "push_files", push("--help", js_pack("[o]", file("a", "3"))), ERR_BAD_REQUEST,
-	    "begin with '-'");
-}
-
-static void many_files_travel_in_one_commit(void **s) /* FRG-4 */
-{
-	(void)s;
-	for (int round = 0; round < 2; round++) {
-		json_t *files = json_array();
-		char deep[130];
-		for (int i = 0; i < 1000; i++) {
-			(void)snprintf(deep, sizeof deep, "d%d/%0100d/f", i % 50, i);
-			js_push(files, file(deep, round == 0 ? "x" : mem_fmt(mem, "%d", i)));
-		}
-		(void)pushed("main", files);
-	}
-	assert_string_equal(GIT("work", "show", mem_fmt(mem, "main:d49/%0100d/f", 999)), "999");
 }
 
 /* ---- grants, propose, tip */
@@ -417,8 +150,8 @@ static void a_grant_is_for_one_branch_that_is_not_the_default(void **s) /* FRG-3
 	    &ada, "issue_grant", js_pack("{s:s, s:s, s:i}", "repo", "work", "ref", "agent/x", "ttlSec", 60));
 	struct err e = { 0 };
 	const struct principal *who;
-	auto_pg struct pg *db = pg_take(pool, 1000, &e);
-	assert_int_equal(principal_of(mem, db, js_str(out, "grant"), &who, &e), 0);
+	auto_pg struct pg *db = pg_take(forgetest.pool, 1000, &e);
+	assert_int_equal(principal_of(forgetest.mem, db, js_str(out, "grant"), &who, &e), 0);
 	assert_non_null(who);
 	assert_string_equal(who->repo, "work");
 	assert_string_equal(who->ref, "refs/heads/agent/x");
@@ -436,8 +169,8 @@ static void a_grant_ends_with_its_repository(void **s) /* FRG-3 */
 	create("brief");
 	struct err e = { 0 };
 	const struct principal *who;
-	auto_pg struct pg *db = pg_take(pool, 1000, &e);
-	assert_int_equal(principal_of(mem, db, js_str(out, "grant"), &who, &e), 0);
+	auto_pg struct pg *db = pg_take(forgetest.pool, 1000, &e);
+	assert_int_equal(principal_of(forgetest.mem, db, js_str(out, "grant"), &who, &e), 0);
 	assert_null(who);
 	pg_put(steal(db));
 	(void)must(&ada, "delete_repo", js_pack("{s:s}", "repo", "brief"));
@@ -465,7 +198,7 @@ static void a_proposal_is_the_branchs_page(void **s) /* FRG-7 */
 {
 	(void)s;
 	struct reply reply = { 0 };
-	struct ctx c = ctx(&ada, &reply);
+	struct ctx c = forgetest_ctx(&ada, &reply);
 	struct err e = { 0 };
 	const struct repo plain = { .org = "acme", .name = "work", .default_branch = "main" };
 	const struct repo inner = { .org = "acme", .name = "work", .default_branch = "main", .project = "p" };
@@ -484,35 +217,6 @@ static void a_proposal_is_the_branchs_page(void **s) /* FRG-7 */
 	}
 }
 
-static int start_server(void **s)
-{
-	(void)s;
-	struct err e = { 0 };
-	assert_non_null(mkdtemp(root));
-	assert_int_equal(setenv("FORGE_ROOT", root, 1) + setenv("PUBLIC_URL", "https://gh.test", 1), 0);
-	conf = conf_load("/dev/null", &e);
-	if (conf == NULL)
-		fail_msg("%s", e.msg);
-	server = pgtest_start();
-	pool = pg_pool_new(pgtest_conninfo(server), 2, 5000);
-	mem = mem_new();
-	auto_pg struct pg *db = pg_take(pool, 1000, &e);
-	return org_create(db, "acme", &e) + org_create(db, "other", &e);
-}
-
-static int end_server(void **s)
-{
-	(void)s;
-	struct err e = { 0 };
-	mem_free(mem);
-	pg_pool_free(pool);
-	pgtest_end(server);
-	conf_free(conf);
-	return file_rmtree(root, &e);
-}
-
-#define WORK(name) cmocka_unit_test_setup_teardown(name, make_work, drop_work)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -522,17 +226,10 @@ int main(void)
 		cmocka_unit_test(a_projects_repository_has_no_page),
 		cmocka_unit_test(what_a_crash_left_is_replaced_and_swept),
 		cmocka_unit_test(a_repository_that_cannot_be_built_has_no_row),
-		WORK(files_become_a_commit_without_a_clone),
-		WORK(bytes_are_kept_as_they_are),
-		WORK(modes_are_kept_and_links_are_not_written_through),
-		WORK(what_differs_in_nothing_makes_no_commit),
-		WORK(paths_in_each_others_way_conflict),
-		WORK(branches_in_each_others_way_conflict),
-		WORK(many_files_travel_in_one_commit),
 		WORK(a_grant_is_for_one_branch_that_is_not_the_default),
 		cmocka_unit_test(a_grant_ends_with_its_repository),
 		WORK(a_tip_is_read_from_storage),
 		cmocka_unit_test(a_proposal_is_the_branchs_page),
 	};
-	return cmocka_run_group_tests_name("repos", tests, start_server, end_server);
+	return cmocka_run_group_tests_name("repos", tests, forgetest_start, forgetest_end);
 }
