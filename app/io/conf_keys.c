@@ -93,16 +93,11 @@ enum { SOCKET_PATH_MAX = 107 }; /* sun_path without its NUL */
 
 static const char *const log_levels[] = { "debug", "info", "warn", "error", NULL };
 static const char *const log_formats[] = { "logfmt", "json", NULL };
-static const char *const drivers[] = { "oci", NULL };
 static const char *const oci_runtimes[] = { "crun", "runc", NULL };
 
 const struct conf_key conf_keys[] = {
 	{ .section = "Where things are",
-	    .name = "STATE_DIR",
-	    .def = "/var/lib/gatehouse",
-	    .type = CONF_PATH,
-	    .doc = "Directory of the service's own files, owned by the service's user." },
-	{ .name = "API_SOCKET",
+	    .name = "API_SOCKET",
 	    .def = "/run/gatehouse/api.sock",
 	    .type = CONF_PATH,
 	    .max = SOCKET_PATH_MAX,
@@ -285,12 +280,7 @@ const struct conf_key conf_keys[] = {
 		"Sandboxes this node holds at the same time; 0 offers none and lets the present ones end." },
 
 	{ .section = "Sandboxes",
-	    .name = "SANDBOX_DRIVER",
-	    .def = "oci",
-	    .type = CONF_ENUM,
-	    .values = drivers,
-	    .doc = "What builds them: oci is a local runtime without a daemon." },
-	{ .name = "SANDBOX_OCI_RUNTIME",
+	    .name = "SANDBOX_OCI_RUNTIME",
 	    .def = "",
 	    .type = CONF_ENUM,
 	    .values = oci_runtimes,

@@ -59,7 +59,6 @@ write_conf() {
   local first=${PORTS%% *}
   cat >"$dir/gatehouse.conf" <<EOT
 DATABASE_URL=host=$run/pg dbname=gatehouse user=gatehouse
-STATE_DIR=$dir
 SOCKET_GROUP=$SERVICE_USER
 INTERNAL_SOCKET=$run/internal/door1.sock
 PUBLIC_URL=https://127.0.0.1:$first

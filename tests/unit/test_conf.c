@@ -85,14 +85,14 @@ static void test_a_wrong_value_is_refused_with_key_value_and_what_is_allowed(voi
 		{ "API_WORKERS=12x", "API_WORKERS", "\"12x\"", "a whole number" },
 		{ "API_WORKERS=99999999999999999999", "API_WORKERS", "", "from 1 to 256" },
 		{ "LOG_LEVEL=verbose", "LOG_LEVEL", "\"verbose\"", "one of debug, info, warn, error" },
-		{ "STATE_DIR=relative", "STATE_DIR", "\"relative\"", "an absolute path" },
+		{ "FORGE_ROOT=relative", "FORGE_ROOT", "\"relative\"", "an absolute path" },
 		{ "PUBLIC_URL=https://h/path", "PUBLIC_URL", "https://h/path", "without a path" },
 		{ "PUBLIC_URL=https://u:p@h", "PUBLIC_URL", "", "without a path" },
 		{ "FORGE_URL=ftp://h", "FORGE_URL", "ftp://h", "an origin" },
 		{ "INSTANCE=a/b", "INSTANCE", "a/b", "lower-case" },
 		{ "CODING_TOOLS={\"python\":\"x\"}", "CODING_TOOLS", "", "arrays of strings" },
 		{ "NODE_ADDRESS=tcp:1", "NODE_ADDRESS", "tcp:1", "unix:" },
-		{ "SANDBOX_DRIVER=process", "SANDBOX_DRIVER", "process", "oci" },
+		{ "SANDBOX_OCI_RUNTIME=docker", "SANDBOX_OCI_RUNTIME", "docker", "crun" },
 		{ "NODE_NAME='a\nb'", "NODE_NAME", "", "letters" },
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
