@@ -12,8 +12,8 @@ while IFS=: read -r file id; do
 done < <(grep -roE --include='*.[ch]' --include='*.sh' --include='*.sql' --include='*.md' --include='*.conf' \
   "\b($prefixes)-[0-9]+\b" app handlers tests sql nginx systemd | sort -u)
 
-for name in $(grep -oE '\btest_[a-z0-9_]{12,}' app/README.md | sort -u); do
-  grep -rqw --include='*.[ch]' "$name" tests || complain "app/README.md names $name, which is no test"
+for name in $(sed -n '/^## Invariants/,/^## /p' app/README.md | grep -oE '`[a-z0-9_]{12,}`' | tr -d '`' | sort -u); do
+  grep -rqE --include='*.c' "cmocka_unit_test[a-z_]*\($name\b" tests || complain "app/README.md names $name, which is no test"
 done
 points=$(grep -rhoE --include='*.c' 'crash_point\("[^"]+"\)' app handlers | sed -E 's/.*"(.*)".*/\1/' | sort -u)
 for p in $points; do
