@@ -33,7 +33,8 @@ static json_t *page(struct ctx *c, json_t *in, struct err *e)
 	struct err why = { 0 };
 	json_t *out = NULL;
 	bool inside = find(c, in, &r, &why) == 0;
-	if (inside && view_read(c->mem, &r, js_str(in, "ref"), &v, &why) == 0)
+	const char *ref = js_str(in, "ref");
+	if (inside && view_read(c->mem, &r, ref != NULL && ref[0] != 0 ? ref : NULL, &v, &why) == 0)
 		out = page_branch(c, &v, &why);
 	view_free(&v);
 	if (out != NULL)

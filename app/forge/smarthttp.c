@@ -43,6 +43,11 @@ static const char *service_name(const struct smart_req *q)
 	return q->service == GIT_UPLOAD_PACK ? "git-upload-pack" : "git-receive-pack";
 }
 
+static bool writes(const struct smart_req *q)
+{
+	return q->service == GIT_RECEIVE_PACK && !q->advertise;
+}
+
 /* ---- what the child is told */
 
 /* A protocol version as git's own clients send it: "version=2", perhaps more of the kind. */
@@ -159,7 +164,7 @@ static int peek(struct serve *s, size_t n)
  */
 static int refuse_empty_push(struct serve *s, struct err *e)
 {
-	if (s->q->advertise || s->q->service != GIT_RECEIVE_PACK || s->c->who->kind != CRED_GRANT ||
+	if (!writes(s->q) || s->c->who->kind != CRED_GRANT ||
 	    encoding_is_gzip(reply_param(s->c, "HTTP_CONTENT_ENCODING")))
 		return 0;
 	size_t used = 0;
@@ -274,7 +279,8 @@ static int finish(struct serve *s, const struct proc_result *r, struct err *e)
 
 static int run(struct serve *s, struct err *e)
 {
-	const char *hooks = store_hooks(s->c->mem, s->c->conf, e);
+	/* Without the hook nothing is written; reading does without it. */
+	const char *hooks = writes(s->q) ? store_hooks(s->c->mem, s->c->conf, e) : "/dev/null";
 	if (hooks == NULL)
 		return -1;
 	struct git_env v;
@@ -319,8 +325,7 @@ json_t *smarthttp_serve(struct ctx *c, const struct smart_req *q, struct err *e)
 		err_set(e, ERR_UNAVAILABLE,
 		    "Too many git transfers are under way on this server: try again shortly.");
 	} else if (refuse_empty_push(&s, e) == 0) {
-		bool push = q->service == GIT_RECEIVE_PACK && !q->advertise;
-		rc = push ? run_push(&s, e) : run(&s, e);
+		rc = writes(q) ? run_push(&s, e) : run(&s, e);
 	}
 	(void)atomic_fetch_sub(&serving, 1);
 	buf_free(&s.peek);

@@ -70,19 +70,20 @@ static char *keep_str(struct mem *m, struct str s)
 static int read_branches(struct mem *m, struct view *v, struct err *e)
 {
 	static const char *const args[] = { "for-each-ref", "--sort=-committerdate", "--count=301",
-		"--format=%(committerdate:unix) %(refname:lstrip=2)", "refs/heads/", NULL };
+		"--format=%(committerdate:unix) %(objectname) %(refname:lstrip=2)", "refs/heads/", NULL };
 	auto_buf struct buf out = BUF(OUT_BYTES);
 	if (read_some(m, v->repo, args, &out, &v->more_branches, e) != 0)
 		return -1;
 	v->branches = mem_alloc(m, VIEW_BRANCHES * sizeof *v->branches);
-	for (struct str rest = all(&out), line, time; cut(&rest, '\n', &line);) {
+	for (struct str rest = all(&out), line, time, id; cut(&rest, '\n', &line);) {
 		if (v->n_branches == VIEW_BRANCHES) {
 			v->more_branches = true;
 			break;
 		}
-		if (str_cut(&line, ' ', &time))
-			v->branches[v->n_branches++] = (struct view_branch){ keep_str(m, line),
-				atoll(keep_str(m, time)) };
+		if (str_cut(&line, ' ', &time) && str_cut(&line, ' ', &id))
+			v->branches[v->n_branches++] = (struct view_branch){ .name = keep_str(m, line),
+				.id = keep_str(m, id),
+				.time_s = atoll(keep_str(m, time)) };
 	}
 	return 0;
 }
@@ -195,11 +196,21 @@ static int read_files(struct mem *m, struct view *v, struct err *e)
 	return 0;
 }
 
+/* The commit of exactly this branch, whose name is never read as a revision expression; "" for none, NULL with e. */
+static const char *tip_of(struct mem *m, struct view *v, const char *branch, struct err *e)
+{
+	for (size_t i = 0; i < v->n_branches; i++)
+		if (strcmp(v->branches[i].name, branch) == 0)
+			return v->branches[i].id;
+	if (!v->more_branches)
+		return "";
+	return ASK(m, v->repo, e, "show-ref", "--verify", "--hash", mem_fmt(m, "refs/heads/%s", branch));
+}
+
 /* Where the branch left the default branch, and how far they are apart. */
 static int compare(struct mem *m, struct view *v, struct err *e)
 {
-	const char *def = mem_fmt(m, "refs/heads/%s", v->repo->default_branch);
-	const char *main_tip = ASK(m, v->repo, e, "show-ref", "--verify", "--hash", def);
+	const char *main_tip = tip_of(m, v, v->repo->default_branch, e);
 	if (main_tip == NULL)
 		return -1;
 	const char *base = main_tip[0] != 0 ? ASK(m, v->repo, e, "merge-base", main_tip, v->tip) : "";
@@ -219,11 +230,9 @@ static int compare(struct mem *m, struct view *v, struct err *e)
 	return 0;
 }
 
-/* Exactly this ref: a branch name is never read as a revision expression. */
 static int find_tip(struct mem *m, struct view *v, struct err *e)
 {
-	const char *id = ASK(
-	    m, v->repo, e, "show-ref", "--verify", "--hash", mem_fmt(m, "refs/heads/%s", v->branch));
+	const char *id = tip_of(m, v, v->branch, e);
 	if (id == NULL)
 		return -1;
 	v->tip = id[0] != 0 ? id : NULL;

@@ -17,7 +17,7 @@ enum {
 };
 
 struct view_branch {
-	const char *name;
+	const char *name, *id;
 	int64_t time_s;
 };
 struct view_commit {
