@@ -6,7 +6,7 @@
 #include "base/id.h"
 #include "sandbox/fleet.h"
 
-enum { FLEET_CALL_MS = 5000, FLEET_END_MS = 15000, FLEET_PENDING_MS = 30000 };
+enum { FLEET_CALL_MS = 5000, FLEET_END_MS = 15000, FLEET_PENDING_MS = 15000 };
 
 enum box_state {
 	BOX_AWAITED,  /* a pending row that nobody here is building (yet) */

@@ -1,0 +1,76 @@
+#include "../t.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/js.h"
+#include "sbx.h"
+
+void sbx_lease(const struct stack *s, const char *key, json_t *fields, char out[40])
+{
+	auto_web struct web w = { 0 };
+	web_json(s, "POST", "/v1/sandboxes", key, fields == NULL ? json_object() : fields, &w);
+	if (w.status != 201)
+		fail_msg("lease: %ld %s", w.status, w.body);
+	assert_string_equal(js_str(w.json, "status"), "running");
+	(void)snprintf(out, 40, "%s", js_str(w.json, "id"));
+}
+
+bool sbx_offered(const struct stack *s, const char *key, const char *runtime)
+{
+	auto_web struct web w = { 0 };
+	web_json(s, "POST", "/v1/sandboxes", key, js_pack("{s:s}", "runtime", runtime), &w);
+	if (w.status == 201)
+		sbx_end(s, key, js_str(w.json, "id"));
+	return w.status == 201;
+}
+
+void sbx_run(const struct stack *s, const char *key, const char *id, json_t *fields, struct web *w)
+{
+	js_set_str(fields, "id", id);
+	web_json(s, "POST", "/v1/sandboxes/run", key, fields, w);
+}
+
+int sbx_sh(const struct stack *s, const char *key, const char *id, const char *command, struct buf *out)
+{
+	auto_web struct web w = { 0 };
+	sbx_run(s, key, id, js_pack("{s:s,s:i}", "command", command, "timeoutSec", 60), &w);
+	if (w.status != 200)
+		fail_msg("%s: %ld %s", command, w.status, w.body);
+	if (out != NULL)
+		assert_int_equal(buf_str(out, js_str(w.json, "stdout")), 0);
+	return (int)js_int(w.json, "exitCode", -1);
+}
+
+void sbx_end(const struct stack *s, const char *key, const char *id)
+{
+	auto_web struct web w = { 0 };
+	web_json(s, "POST", "/v1/sandboxes/end", key, js_pack("{s:s}", "id", id), &w);
+	if (w.status != 200)
+		fail_msg("end: %ld %s", w.status, w.body);
+}
+
+void sbx_status(const struct stack *s, const char *key, const char *id, char out[12])
+{
+	char path[80];
+	auto_web struct web w = { 0 };
+	(void)snprintf(path, sizeof path, "/v1/sandboxes/%s", id);
+	web_json(s, "GET", path, key, NULL, &w);
+	assert_int_equal(w.status, 200);
+	(void)snprintf(out, 12, "%s", js_str(w.json, "status"));
+}
+
+void sbx_no_leaks(const struct stack *s, int wait_s)
+{
+	int64_t deadline = clock_ms() + wait_s * 1000LL;
+	for (;;) {
+		auto_buf struct buf what = BUF(1 << 20);
+		if (stack_leaks(s, &what) == 0)
+			return;
+		if (clock_ms() > deadline)
+			fail_msg("left behind: %.2000s", buf_c(&what));
+		(void)poll(NULL, 0, 100);
+	}
+}
