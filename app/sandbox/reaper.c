@@ -33,29 +33,35 @@ static void reap(struct fleet *f, struct box *b, const char *verdict, const char
 
 /* ---- ids that the driver knows */
 
+struct built {
+	char id[ID_MAX];
+	bool
+	    known; /* somebody here knew of it before anything was done: it is no stray, whatever becomes of it */
+};
 struct ids {
-	char (*id)[ID_MAX];
+	struct built *l;
 	size_t n, room;
 };
+
+static struct built *find_id(const struct ids *l, const char *id)
+{
+	for (size_t i = 0; i < l->n; i++)
+		if (strcmp(l->l[i].id, id) == 0)
+			return &l->l[i];
+	return NULL;
+}
 
 static void add_id(void *arg, const char *id)
 {
 	struct ids *l = arg;
-	if (strlen(id) >= ID_MAX)
+	if (strlen(id) >= ID_MAX || find_id(l, id) != NULL)
 		return;
 	if (l->n == l->room) {
 		l->room = l->room * 2 + 16;
-		l->id = xrealloc(l->id, l->room * sizeof *l->id);
+		l->l = xrealloc(l->l, l->room * sizeof *l->l);
 	}
-	(void)snprintf(l->id[l->n++], ID_MAX, "%s", id);
-}
-
-static bool has_id(const struct ids *l, const char *id)
-{
-	for (size_t i = 0; i < l->n; i++)
-		if (strcmp(l->id[i], id) == 0)
-			return true;
-	return false;
+	l->l[l->n] = (struct built){ 0 };
+	(void)snprintf(l->l[l->n++].id, ID_MAX, "%s", id);
 }
 
 /* ---- the cases */
@@ -103,9 +109,12 @@ static void one_row(struct fleet *f, const struct ids *built, const char *id, bo
 		b = box_new(f, id, BOX_AWAITED);
 		b->expires_ms = now + (left_ms > 0 ? left_ms : 0);
 	}
+	struct built *there = find_id(built, id);
+	if (there != NULL)
+		there->known = true;
 	b->has_row = true;
 	if (b->state == BOX_AWAITED)
-		foreign(f, b, pending, has_id(built, id), now);
+		foreign(f, b, pending, there != NULL, now);
 	else if (b->state == BOX_LIVE)
 		live(f, b, left_ms, now);
 }
@@ -161,8 +170,8 @@ static void without_row(struct fleet *f)
 static void strays(struct fleet *f, const struct ids *built)
 {
 	for (size_t i = 0; i < built->n; i++)
-		if (box_by_id(f, built->id[i]) == NULL)
-			reap(f, box_new(f, built->id[i], BOX_AWAITED), "ended", "");
+		if (!built->l[i].known && box_by_id(f, built->l[i].id) == NULL)
+			reap(f, box_new(f, built->l[i].id, BOX_AWAITED), "ended", "");
 }
 
 int fleet_round(struct fleet *f)
@@ -182,13 +191,15 @@ int fleet_round(struct fleet *f)
 		f->o.driver->each(f->o.driver, add_id, &built);
 	auto_pg struct pg *db = pg_take(f->o.db, TAKE_MS, &e);
 	auto_res struct pg_res *r = db == NULL ? NULL : PG(db, &q_sandbox_n_live, &e, f->o.node);
-	auto_free void *owned = built.id;
+	auto_free void *owned = built.l;
 	if (r == NULL) {
 		log_warn("sandboxes not looked after: the database does not answer", "error", e.msg);
 		return -1;
 	}
 	pg_put(steal(db));
 	(void)pthread_mutex_lock(&f->lock);
+	for (size_t i = 0; i < built.n; i++)
+		built.l[i].known = box_by_id(f, built.l[i].id) != NULL;
 	for (int i = 0; i < pg_rows(r); i++)
 		one_row(f, &built, pg_str(r, i, 0), strcmp(pg_str(r, i, 1), "pending") == 0, pg_int(r, i, 2));
 	without_row(f);
@@ -205,9 +216,9 @@ int fleet_leave(struct fleet *f, struct err *e)
 	if (d == NULL)
 		return 0;
 	d->each(d, add_id, &built);
-	auto_free void *owned = built.id;
+	auto_free void *owned = built.l;
 	for (size_t i = 0; i < built.n; i++)
-		if (fleet_end(f, built.id[i], e) != 0)
+		if (fleet_end(f, built.l[i].id, e) != 0)
 			return -1;
 	return d->leave(d, clock_ms() + FLEET_END_MS, e);
 }

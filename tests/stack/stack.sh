@@ -30,6 +30,7 @@ prepare() {
     done
     printf 'APIS=%s RUNNERS=%s NODES=%s BIN=%q PORTS="%s" INSTANCE=%s\n' "$APIS" "$RUNNERS" "$NODES" "$BIN" "${ports[*]}" \
       "$(printf %s "$dir" | cksum | cut -d' ' -f1)" >"$dir/stack.conf"
+    printf 'STACK_CONF=%q\n' "${STACK_CONF:-}" >>"$dir/stack.conf" # a later up writes the same configuration
     . "$dir/stack.conf"
   fi
   install -d -m 755 "$dir" "$log" "$pids" "$dir/tls" "$dir/bin" "$dir/nginx"
