@@ -1,4 +1,5 @@
-/* flow_page.c - the branch's page (FRG-5) as people get it: over nginx, and in Chromium at two widths, light and dark. */
+/* flow_page.c - the branch's page (FRG-5) as people get it: over nginx, and in Chromium at two widths, light and dark.
+ * GATEHOUSE_SHOTS=DIR keeps what Chromium saw as PNG files there. */
 #include "../t.h"
 
 #include <stdio.h>
