@@ -47,6 +47,7 @@ static void child(int to, int from, const char *home, pid_t parent)
 	if (getppid() == parent && dup2(a, 3) == 3 && dup2(b, 4) == 4) {
 		(void)close_range(5, ~0U, 0);
 		(void)setenv("HOME", home, 1);
+		(void)setenv("TMPDIR", home, 1);
 		(void)execlp("chromium", "chromium", "--headless", "--no-sandbox", "--disable-gpu",
 		    "--hide-scrollbars", "--disable-dev-shm-usage", "--no-first-run",
 		    "--ignore-certificate-errors", "--remote-debugging-pipe", dir, "about:blank", (char *)0);
