@@ -138,9 +138,9 @@ struct held *fleet_take(struct fleet *f, const char *id, struct err *e)
 	(void)pthread_mutex_unlock(&f->lock);
 
 	(void)pthread_mutex_lock(&b->dial);
-	int rc = dial(f, b, e);
+	bool dialled = dial(f, b, e) == 0;
 	(void)pthread_mutex_lock(&f->lock);
-	if (rc == 0 && (rc = usable(f, b, e)) == 0 && b->line != NULL) {
+	if (dialled && usable(f, b, e) == 0 && b->line != NULL) {
 		h = xcalloc(1, sizeof *h);
 		*h = (struct held){ f, b, b->line };
 		b->line->users++;

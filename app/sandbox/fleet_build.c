@@ -1,4 +1,5 @@
 /* fleet_build.c - from a pending row to a running sandbox, and from there to nothing. */
+#include <assert.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -138,6 +139,7 @@ static struct channel *await(struct fleet *f, struct box *b, struct err *e)
 static int start(struct fleet *f, struct box *b, const struct driver_spec *s, struct err *e)
 {
 	struct driver *d = f->o.driver;
+	assert(d != NULL); /* our caller has asked */
 	if (d->create(d, s, &b->at, e) != 0) {
 		b->at.pidfd = -1;
 		return -1;

@@ -443,6 +443,7 @@ static void another_orgs_sandbox_is_not_there(void **s)
 			auto_web struct web w = { 0 };
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
+#pragma GCC diagnostic ignored "-Wformat-zero-length"
 			(void)snprintf(path, sizeof path, ops[i][1], ids[k]);
 			(void)snprintf(body, sizeof body, ops[i][2] == NULL ? "" : ops[i][2], ids[k]);
 #pragma GCC diagnostic pop

@@ -385,7 +385,10 @@ static void a_full_node_says_so(void **s)
 	web_json(&stack, "POST", "/v1/sandboxes", acme.key, json_object(), &w);
 	if (w.status != 503 || strstr(web_error(&w, "message"), "full") == NULL) {
 		auto_buf struct buf all = BUF(8192);
-		stack_sql(&stack, "select (select capacity from nodes), id, slot, status from sandboxes where slot is not null", &all);
+		stack_sql(&stack,
+		    "select (select capacity from nodes), id, slot, status from sandboxes where slot is not "
+		    "null",
+		    &all);
 		fail_msg("%ld %s; %s", w.status, w.body, buf_c(&all));
 	}
 	for (int i = 0; i < 4; i++)

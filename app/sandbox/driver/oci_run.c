@@ -90,7 +90,7 @@ int oci_write_config(const struct oci *o, const struct oci_runtime *rt, const ch
 		.limits = *limits };
 	for (int i = 0; i < OCI_RLIMITS; i++) {
 		struct rlimit own = { .rlim_max = RLIM_INFINITY };
-		(void)getrlimit(oci_rlimits[i].resource, &own);
+		(void)getrlimit((unsigned)oci_rlimits[i].resource, &own);
 		c.rlimit_max[i] = own.rlim_max > LLONG_MAX ? LLONG_MAX : (long long)own.rlim_max;
 	}
 	auto_json json_t *j = oci_config(&c);
