@@ -19,6 +19,10 @@ points=$(grep -rhoE --include='*.c' 'crash_point\("[^"]+"\)' app handlers | sed 
 for p in $points; do
   grep -qF "\`$p\`" app/README.md || complain "crash point $p is not in app/README.md"
 done
+# RED-4: the secret key parts are one table in the code, listed in the documents.
+parts=$(sed -n '/secret_parts\[\] = {/,/};/p' app/base/redact.c | grep -oE '"[a-z]+"' | tr -d '"' | sort)
+listed=$(sed -n '/secret_parts; tests/,/^$/p' app/README.md | grep -oE '`[a-z]+`' | tr -d '`' | sort)
+[ "$parts" = "$listed" ] || complain "the secret key parts of redact.c and app/README.md differ: $(comm -3 <(echo "$parts") <(echo "$listed") | xargs)"
 # RUN-1: every setting of the table is read somewhere, and nothing else is.
 settings=$(grep -oE '\.name = "[A-Z_]+"' app/io/conf_keys.c | cut -d'"' -f2)
 for s in $settings; do
