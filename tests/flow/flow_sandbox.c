@@ -425,15 +425,15 @@ static void another_orgs_sandbox_is_not_there(void **s)
 	(void)s;
 	static const char unknown[] = "sbx_01jdq3v8m5c7x2k9f4t6w0b1ra";
 	static const char *const ops[][3] = {
-		{ "GET", "/v1/sandboxes/%s", NULL },
-		{ "DELETE", "/v1/sandboxes/%s", NULL },
-		{ "GET", "/v1/sandboxes/%s/files?path=x", NULL },
-		{ "GET", "/v1/sandboxes/%s/commands/cmd_01jdq3v8m5c7x2k9f4t6w0b1ra/output", NULL },
-		{ "POST", "/v1/sandboxes/%s/run", "{\"argv\":[\"touch\",\"/mnt/data/was-here\"]}" },
-		{ "POST", "/v1/sandboxes/stop", "{\"id\":\"%s\"}" },
-		{ "POST", "/v1/sandboxes/end", "{\"id\":\"%s\"}" },
-		{ "POST", "/v1/sandboxes/read", "{\"id\":\"%s\",\"path\":\"x\"}" },
-		{ "POST", "/v1/sandboxes/write", "{\"id\":\"%s\",\"path\":\"was-here\",\"content\":\"x\"}" },
+		{ "GET", "/v1/sandboxes/@", NULL },
+		{ "DELETE", "/v1/sandboxes/@", NULL },
+		{ "GET", "/v1/sandboxes/@/files?path=x", NULL },
+		{ "GET", "/v1/sandboxes/@/commands/cmd_01jdq3v8m5c7x2k9f4t6w0b1ra/output", NULL },
+		{ "POST", "/v1/sandboxes/@/run", "{\"argv\":[\"touch\",\"/mnt/data/was-here\"]}" },
+		{ "POST", "/v1/sandboxes/stop", "{\"id\":\"@\"}" },
+		{ "POST", "/v1/sandboxes/end", "{\"id\":\"@\"}" },
+		{ "POST", "/v1/sandboxes/read", "{\"id\":\"@\",\"path\":\"x\"}" },
+		{ "POST", "/v1/sandboxes/write", "{\"id\":\"@\",\"path\":\"was-here\",\"content\":\"x\"}" },
 	};
 	const char *const ids[] = { host_box, unknown };
 	for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
@@ -441,12 +441,8 @@ static void another_orgs_sandbox_is_not_there(void **s)
 		for (int k = 0; k < 2; k++) {
 			char path[200], body[200];
 			auto_web struct web w = { 0 };
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-#pragma GCC diagnostic ignored "-Wformat-zero-length"
-			(void)snprintf(path, sizeof path, ops[i][1], ids[k]);
-			(void)snprintf(body, sizeof body, ops[i][2] == NULL ? "" : ops[i][2], ids[k]);
-#pragma GCC diagnostic pop
+			sbx_with(ops[i][1], ids[k], path, sizeof path);
+			sbx_with(ops[i][2] == NULL ? "" : ops[i][2], ids[k], body, sizeof body);
 			web_do(&stack,
 			    &(struct web_req){ .method = ops[i][0],
 				.path = path,

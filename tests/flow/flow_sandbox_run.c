@@ -78,25 +78,22 @@ static void a_bad_request_names_its_field(void **s)
 		const char *body, *param;
 		long status;
 	} bad[] = {
-		{ "{\"id\":\"%s\"}", "argv", 400 },
-		{ "{\"id\":\"%s\",\"argv\":[\"true\"],\"command\":\"true\"}", "command", 400 },
-		{ "{\"id\":\"%s\",\"argv\":[]}", "argv", 400 },
-		{ "{\"id\":\"%s\",\"argv\":[\"\"]}", "argv", 400 },
-		{ "{\"id\":\"%s\",\"argv\":[\"true\",1]}", "argv[1]", 400 },
-		{ "{\"id\":\"%s\",\"argv\":[\"true\"],\"timeoutSec\":1801}", "timeoutSec",
+		{ "{\"id\":\"@\"}", "argv", 400 },
+		{ "{\"id\":\"@\",\"argv\":[\"true\"],\"command\":\"true\"}", "command", 400 },
+		{ "{\"id\":\"@\",\"argv\":[]}", "argv", 400 },
+		{ "{\"id\":\"@\",\"argv\":[\"\"]}", "argv", 400 },
+		{ "{\"id\":\"@\",\"argv\":[\"true\",1]}", "argv[1]", 400 },
+		{ "{\"id\":\"@\",\"argv\":[\"true\"],\"timeoutSec\":1801}", "timeoutSec",
 		    400 }, /* refused, not clamped */
-		{ "{\"id\":\"%s\",\"argv\":[\"true\"],\"timeoutSec\":0}", "timeoutSec", 400 },
-		{ "{\"id\":\"%s\",\"argv\":[\"true\"],\"env\":{\"A=B\":\"x\"}}", "env", 400 },
-		{ "{\"id\":\"%s\",\"argv\":[\"true\"],\"detach\":true}", "detach", 400 },
-		{ "{\"id\":\"%s\",\"argv\":[\"true\"],\"session\":\"ses_none\"}", "", 404 },
+		{ "{\"id\":\"@\",\"argv\":[\"true\"],\"timeoutSec\":0}", "timeoutSec", 400 },
+		{ "{\"id\":\"@\",\"argv\":[\"true\"],\"env\":{\"A=B\":\"x\"}}", "env", 400 },
+		{ "{\"id\":\"@\",\"argv\":[\"true\"],\"detach\":true}", "detach", 400 },
+		{ "{\"id\":\"@\",\"argv\":[\"true\"],\"session\":\"ses_none\"}", "", 404 },
 	};
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		char body[300];
 		auto_web struct web w = { 0 };
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-		(void)snprintf(body, sizeof body, bad[i].body, host_box);
-#pragma GCC diagnostic pop
+		sbx_with(bad[i].body, host_box, body, sizeof body);
 		web_do(&stack,
 		    &(struct web_req){
 			.method = "POST", .path = "/v1/sandboxes/run", .key = acme.key, .body = body },

@@ -44,6 +44,13 @@ int sbx_sh(const struct stack *s, const char *key, const char *id, const char *c
 	return (int)js_int(w.json, "exitCode", -1);
 }
 
+void sbx_with(const char *text, const char *id, char *out, size_t size)
+{
+	size_t n = strcspn(text, "@");
+	(void)snprintf(
+	    out, size, "%.*s%s%s", (int)n, text, text[n] == 0 ? "" : id, text[n] == 0 ? "" : text + n + 1);
+}
+
 void sbx_end(const struct stack *s, const char *key, const char *id)
 {
 	auto_web struct web w = { 0 };

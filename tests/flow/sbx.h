@@ -11,6 +11,8 @@ bool sbx_offered(const struct stack *s, const char *key, const char *runtime);
 void sbx_run(const struct stack *s, const char *key, const char *id, json_t *fields, struct web *w);
 /* `sh -c` with 60 s, must answer 200; its exit code (-1: a signal), stdout into out (may be NULL). */
 int sbx_sh(const struct stack *s, const char *key, const char *id, const char *command, struct buf *out);
+/* text with the id in the place of its first "@", if it has one. */
+void sbx_with(const char *text, const char *id, char *out, size_t size);
 void sbx_end(const struct stack *s, const char *key, const char *id);
 /* get_sandbox's status into out[12]. */
 void sbx_status(const struct stack *s, const char *key, const char *id, char out[12]);
