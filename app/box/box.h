@@ -52,8 +52,8 @@ struct cmd {
 	struct cmd *next;
 	uint32_t id;
 	enum cmd_state state;
-	bool
-	    dropped; /* its output is gone and nobody can ask for it; kept for the processes it left behind */
+	bool unheard; /* who started it has hung up: its id means nothing to the client there is now */
+	bool dropped; /* its output is gone, nobody can ask for it; kept for the processes it left behind */
 	char label[PROTO_LABEL_MAX];
 	unsigned char *start; /* copy of START's payload until it is started */
 	size_t start_n;
@@ -119,9 +119,11 @@ struct box {
 	uint32_t last_id;
 	bool subreaper; /* orphans go to their keeper (Linux); otherwise to us (gVisor) */
 	bool init;      /* pid 1 */
+	bool old;       /* stop what forgotten commands left behind, too (gVisor) */
 	bool strays;    /* look for processes that nobody keeps */
 	bool ending;
 	int64_t next_kill_ms; /* 0: nothing is being killed */
+	pid_t kill_max;       /* the highest pid that the last round killed; 0: there was none */
 	struct conn conns[CONNS_MAX];
 	struct conn *client; /* NULL: none */
 	struct cmd *cmds;    /* in order of their ids */
@@ -162,6 +164,8 @@ void cmd_report(struct box *b, struct cmd *c);          /* the report pipe has s
 void cmd_read(struct box *b, struct cmd *c, int s);     /* stream s (0, 1) has something */
 bool cmd_readable(struct box *b, struct cmd *c, int s); /* its output should be asked for */
 void cmd_reaped(struct box *b, pid_t pid, int status);
+bool cmd_is_keeper(const struct box *b, pid_t pid);
+void cmd_hangup(struct box *b);            /* the client is gone */
 void cmd_tick(struct box *b, int64_t now); /* time-outs, graces, ends */
 int64_t cmd_next_ms(struct box *b);        /* when cmd_tick has something to do; INT64_MAX */
 void cmd_fill_exit(const struct cmd *c, struct proto_exit *x);
@@ -169,6 +173,7 @@ void cmd_forget(struct box *b, struct cmd *c); /* one that was never started */
 int cmd_live(const struct box *b);             /* not ended */
 
 /* ---- stop.c: killing trees, and who waits for it */
+void stop_hangup(struct box *b);                             /* nobody waits any more */
 void kill_begin(struct box *b, struct cmd *c, uint8_t flag); /* flag: PROTO_TIMED_OUT or PROTO_STOPPED */
 void kill_tick(struct box *b, int64_t now);
 void stop_request(struct box *b, uint32_t id, uint32_t cmd);

@@ -93,7 +93,8 @@ static struct cmd *add(struct box *b, uint32_t id, const unsigned char *p, size_
 
 static void refuse(struct box *b, struct cmd *c, int err, const char *what)
 {
-	say_error(b, c->id, fault_of(err), "%s: %s", what, strerror(err));
+	if (!c->unheard)
+		say_error(b, c->id, fault_of(err), "%s: %s", what, strerror(err));
 	cmd_forget(b, c);
 }
 
@@ -109,12 +110,25 @@ static int open_stdin(struct box *b, struct cmd *c, const struct proto_start *s)
 	return lseek(fd, 0, SEEK_SET) == 0 ? fd : -1;
 }
 
+/* Where it begins: anywhere, relative to the working directory. */
+static int open_dir(const struct box *b, const char *dir)
+{
+	int work = open(b->conf.workdir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (work < 0 || dir[0] == 0)
+		return work;
+	int fd = openat(work, dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int err = errno;
+	(void)close(work);
+	errno = err;
+	return fd;
+}
+
 static void launch(struct box *b, struct cmd *c)
 {
 	struct proto_in in = { .p = c->start, .n = c->start_n };
 	struct proto_start s;
 	(void)proto_start_get(&in, &s); /* it was well-formed when it came */
-	int dir = open(s.dir[0] == 0 ? b->conf.workdir : s.dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int dir = open_dir(b, s.dir);
 	if (dir < 0) {
 		refuse(b, c, errno, "dir");
 		return;
@@ -239,7 +253,8 @@ static void take_report(struct box *b, struct cmd *c, const struct report *r)
 			unsigned char pid[4];
 			struct proto_out o = { .p = pid, .cap = sizeof pid };
 			proto_put_u32(&o, (uint32_t)r->value);
-			say(b, PROTO_STARTED, c->id, pid, sizeof pid);
+			if (!c->unheard)
+				say(b, PROTO_STARTED, c->id, pid, sizeof pid);
 		}
 		break;
 	case REPORT_NO_EXEC:
@@ -362,8 +377,10 @@ static bool is_gone(const struct box *b, const struct cmd *c)
 
 static void end(struct box *b, struct cmd *c)
 {
-	leader_gone(
-	    c, SIGKILL); /* unless its own status came: its keeper was killed, or it cannot be killed */
+	/* Unless its own status came: its keeper was killed, or it cannot be killed. */
+	if (c->state == CMD_FORKED && !c->unheard)
+		say_error(b, c->id, PROTO_CONFLICT, "The command was ended before it began.");
+	leader_gone(c, SIGKILL);
 	c->state = CMD_ENDED;
 	if (is_gone(b, c))
 		c->kill_ms = 0;
@@ -453,12 +470,29 @@ int64_t cmd_next_ms(struct box *b)
 	return at;
 }
 
-static struct cmd *by_keeper(struct box *b, pid_t pid)
+static struct cmd *by_keeper(const struct box *b, pid_t pid)
 {
 	for (struct cmd *c = b->cmds; c != NULL; c = c->next)
 		if (c->keeper == pid)
 			return c;
 	return NULL;
+}
+
+bool cmd_is_keeper(const struct box *b, pid_t pid)
+{
+	return by_keeper(b, pid) != NULL;
+}
+
+void cmd_hangup(struct box *b)
+{
+	for (struct cmd *c = b->cmds, *next; c != NULL; c = next) {
+		next = c->next;
+		c->unheard = true;
+		if (c->state == CMD_FEEDING)
+			cmd_forget(b, c); /* it must not run on half of its input */
+		else if (c->state == CMD_HELD || (c->state == CMD_FORKED && c->hold))
+			kill_begin(b, c, PROTO_STOPPED); /* nobody can let it go */
+	}
 }
 
 void cmd_reaped(struct box *b, pid_t pid, int status)

@@ -12,7 +12,7 @@
 #include "box/box.h"
 #include "box/path.h"
 
-enum { DATA_HEAD = 8, LIST_BYTES = 32 * 1024, DENTS_BYTES = 2048 };
+enum { DATA_HEAD = 8, LIST_BYTES = 32 * 1024, LIST_LOOKS = 64, DENTS_BYTES = 2048 };
 
 enum xfer_kind { XFER_READ, XFER_WRITE, XFER_LIST };
 struct xfer {
@@ -309,7 +309,9 @@ static bool pump_list(struct box *b, struct xfer *x)
 	const struct dirent64 *d = NULL;
 	if (b->client->out_n - b->client->out_at > OUT_SOFT)
 		return false;
-	while (o.n + 512 < sizeof p && x->moved < PROTO_ENTRIES_MAX && (d = next_entry(x)) != NULL) {
+	int looked = 0; /* a look at a file may be slow, and everybody waits for it */
+	while (looked++ < LIST_LOOKS && o.n + 512 < sizeof p && x->moved < PROTO_ENTRIES_MAX &&
+	    (d = next_entry(x)) != NULL) {
 		struct stat st;
 		struct proto_file f;
 		if (strcmp(d->d_name, ".") == 0 || strcmp(d->d_name, "..") == 0 ||

@@ -74,10 +74,10 @@ static void reap(struct box *b)
 	int status;
 	pid_t pid;
 	while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0) {
-		if (WIFSTOPPED(status))
-			(void)kill(pid, SIGCONT); /* somebody stopped a keeper */
-		else
+		if (!WIFSTOPPED(status))
 			cmd_reaped(b, pid, status);
+		else if (cmd_is_keeper(b, pid))
+			(void)kill(pid, SIGCONT); /* it must go on waiting, whoever stopped it */
 	}
 }
 

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "box/box.h"
+#include "box/tree.h"
 
 enum { EXIT_START = 78, DESCRIPTORS_MAX = 1024, BACKLOG = 16 };
 
@@ -184,6 +185,7 @@ static int listen_here(struct box *b)
 
 static void begin(struct box *b)
 {
+	tree_setup();
 	b->init = getpid() == 1;
 	if (!b->init)
 		(void)prctl(PR_SET_CHILD_SUBREAPER, 1);

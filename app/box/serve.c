@@ -219,12 +219,6 @@ void serve_hangup(struct box *b)
 		sub_close(b, b->subs);
 	while (b->xfers != NULL)
 		xfer_close(b, b->xfers);
-	for (struct cmd *c = b->cmds, *next; c != NULL; c = next) {
-		next = c->next;
-		if (c->state == CMD_FEEDING)
-			cmd_forget(
-			    b, c); /* the rest of its input will never come: it must not run on half of it */
-		else if (c->state == CMD_HELD)
-			kill_begin(b, c, PROTO_STOPPED); /* nobody can let it go */
-	}
+	stop_hangup(b);
+	cmd_hangup(b);
 }

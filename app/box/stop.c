@@ -35,9 +35,10 @@ static bool is_alive(const struct tree_proc *p)
 	return p->state != 'Z' && p->state != 'X';
 }
 
-static bool is_doomed(const struct tree_proc *p)
+static bool is_doomed(const struct tree_proc *p, bool old)
 {
-	return is_alive(p) && !p->keeper && (p->stray || (p->owner != NULL && p->owner->kill_ms != 0));
+	return is_alive(p) && !p->keeper &&
+	    (p->stray || (p->old && old) || (p->owner != NULL && p->owner->kill_ms != 0));
 }
 
 /*
@@ -55,23 +56,22 @@ static void kill_one(const struct tree_proc *p, pid_t *last_group)
 	(void)kill(p->pid, SIGKILL);
 }
 
-/* Kill what the walk found; how many that were. Keepers are only waked, in case somebody stopped them. */
-static int round_of_kills(const struct tree_proc *procs, int n)
+/* Kill what the walk found; the highest pid of those, 0 for none. Keepers are only waked, in case somebody stopped them. */
+static pid_t round_of_kills(const struct tree_proc *procs, int n, bool old)
 {
-	int found = 0;
-	pid_t last_group = 0;
+	pid_t last_group = 0, highest = 0;
 	for (int i = 0; i < n; i++) {
 		const struct tree_proc *p = &procs[i];
 		if (p->owner != NULL && !p->stray && is_alive(p) && !p->keeper)
 			p->owner->alive++;
 		if (p->keeper && p->owner != NULL && p->owner->kill_ms != 0 && p->state == 'T')
 			(void)kill(p->pid, SIGCONT);
-		if (is_doomed(p)) {
-			found++;
+		if (is_doomed(p, old)) {
+			highest = p->pid;
 			kill_one(p, &last_group);
 		}
 	}
-	return found;
+	return highest;
 }
 
 static bool was_stopped(const pid_t *stopped, int n, pid_t pid)
@@ -83,7 +83,8 @@ static bool was_stopped(const pid_t *stopped, int n, pid_t pid)
 }
 
 /*
- * Something forks faster than it is found, each child in a session of its own, or leaves the box no time to look. Stop the
+ * Something forks faster than it is found, each child in a session of its own, or leaves the box no time to look: a walk was
+ * given up, or found what was not there in the one before. Stop the
  * whole sandbox in one act, walk, kill, and let the others go on, but not those that the last walk (n processes) had seen
  * stopped. How many the new walk found. Only as pid 1, where -1 means the sandbox.
  */
@@ -97,9 +98,9 @@ static int freeze_round(struct box *b, struct tree_proc *procs, int n)
 			stopped[n_stopped++] = procs[i].pid;
 	(void)kill(-1, SIGSTOP);
 	n = tree_walk(b, true, &procs, &cut);
-	(void)round_of_kills(procs, n);
+	(void)round_of_kills(procs, n, b->old);
 	for (int i = 0; i < n; i++)
-		if (!is_doomed(&procs[i]) && procs[i].pid != getpid() &&
+		if (!is_doomed(&procs[i], b->old) && procs[i].pid != getpid() &&
 		    !was_stopped(stopped, n_stopped, procs[i].pid))
 			(void)kill(procs[i].pid, SIGCONT);
 	return n;
@@ -118,7 +119,7 @@ static int64_t killing_since(const struct box *b)
 /* Settle who is empty; is there more to do? */
 static bool settle(struct box *b)
 {
-	bool more = b->strays;
+	bool more = b->strays || b->old;
 	for (struct cmd *c = b->cmds; c != NULL; c = c->next) {
 		if (c->kill_ms == 0)
 			continue;
@@ -142,14 +143,22 @@ void kill_tick(struct box *b, int64_t now)
 	struct tree_proc *procs;
 	bool cut;
 	int n = tree_walk(b, !b->init, &procs, &cut);
-	int found = cut ? 0 : round_of_kills(procs, n);
-	if (cut || (found > 0 && b->init && since != 0 && now - since > FREEZE_AFTER_MS))
+	pid_t before = b->kill_max;
+	b->kill_max = cut ? 0 : round_of_kills(procs, n, b->old);
+	bool grows = before != 0 && b->kill_max > before,
+	     lasts = b->kill_max != 0 && since != 0 && now - since > FREEZE_AFTER_MS;
+	if (b->init && (cut || grows || lasts))
 		n = freeze_round(b, procs, n);
-	b->strays = false;
-	for (int i = 0; i < n; i++)
+	bool old = b->old;
+	b->strays = b->old = false;
+	for (int i = 0; i < n; i++) {
 		b->strays |= procs[i].stray && is_alive(&procs[i]);
+		b->old |= old && procs[i].old && is_alive(&procs[i]);
+	}
 	bool more = settle(b);
 	bool slow = since != 0 && now - since > SLOW_AFTER_MS;
+	if (!more)
+		b->kill_max = 0;
 	b->next_kill_ms = more ? now + (slow ? SLOW_ROUND_MS : ROUND_MS) : 0;
 }
 
@@ -169,6 +178,10 @@ void stop_request(struct box *b, uint32_t id, uint32_t cmd)
 	*s = (struct stop){ .next = b->stops, .id = id, .cmd = cmd, .since_ms = clock_ms() };
 	b->stops = s;
 	b->n_stops++;
+	if (cmd == 0 && !b->subreaper) {
+		b->old = true;
+		b->next_kill_ms = 1;
+	}
 	for (struct cmd *c = b->cmds, *next; c != NULL; c = next) {
 		next = c->next;
 		if (cmd != 0 && c != one)
@@ -183,11 +196,21 @@ void stop_request(struct box *b, uint32_t id, uint32_t cmd)
 	}
 }
 
+void stop_hangup(struct box *b)
+{
+	while (b->stops != NULL) {
+		struct stop *s = b->stops;
+		b->stops = s->next;
+		free(s);
+	}
+	b->n_stops = 0;
+}
+
 void stop_tick(struct box *b, int64_t now)
 {
 	for (struct stop **at = &b->stops; *at != NULL;) {
 		struct stop *s = *at;
-		bool busy = false;
+		bool busy = s->cmd == 0 && b->old;
 		for (const struct cmd *c = b->cmds; c != NULL; c = c->next)
 			busy |= (s->cmd == 0 || c->id == s->cmd) &&
 			    (c->state != CMD_ENDED || c->kill_ms != 0);

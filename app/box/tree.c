@@ -12,10 +12,18 @@
 
 #include "base/clock.h"
 
-enum { WALK_MS = 60, WALK_EACH_MS = 3 };
+enum { WALK_MS = 60, WALK_EACH_MS = 1 };
 
 /* The one walk at a time; too large for a stack, and must not need memory when there is none. */
 static struct tree_proc table[TREE_MAX];
+/* Killing must work when every other descriptor is in use: /proc is open, and one more is kept to be given up. */
+static int proc_fd = -1, spare_fd = -1;
+
+void tree_setup(void)
+{
+	proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	spare_fd = fcntl(proc_fd, F_DUPFD_CLOEXEC, 3);
+}
 
 uint64_t tree_mark(uint32_t id)
 {
@@ -29,7 +37,7 @@ static bool parse_stat(char *text, struct tree_proc *p)
 	return end != NULL && sscanf(end + 1, " %c %d %d %d", &p->state, &p->ppid, &p->pgid, &p->sid) == 4;
 }
 
-static bool read_stat(int proc_fd, const char *name, struct tree_proc *p)
+static bool read_stat(const char *name, struct tree_proc *p)
 {
 	char path[32], text[512];
 	(void)snprintf(path, sizeof path, "%.16s/stat", name);
@@ -61,12 +69,13 @@ static int list(bool patient, bool *cut)
 {
 	char buf[1024] __attribute__((aligned(8)));
 	int64_t began_ms = clock_ms();
-	int fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC), n = 0;
-	if (fd < 0)
+	int n = 0;
+	if (lseek(proc_fd, 0, SEEK_SET) != 0)
 		return -1;
+	(void)close(spare_fd);
 	for (;;) {
 		/* readdir() would allocate. */
-		long got = syscall(SYS_getdents64, fd, buf, sizeof buf);
+		long got = syscall(SYS_getdents64, proc_fd, buf, sizeof buf);
 		*cut = !patient && clock_ms() - began_ms > WALK_MS + (int64_t)n * WALK_EACH_MS;
 		if (got <= 0 || *cut)
 			break;
@@ -74,11 +83,11 @@ static int list(bool patient, bool *cut)
 			const struct dirent64 *d = (const struct dirent64 *)(const void *)(buf + at);
 			struct tree_proc p;
 			at += d->d_reclen;
-			if (d->d_name[0] >= '1' && d->d_name[0] <= '9' && read_stat(fd, d->d_name, &p))
+			if (d->d_name[0] >= '1' && d->d_name[0] <= '9' && read_stat(d->d_name, &p))
 				n = insert(n, &p);
 		}
 	}
-	(void)close(fd);
+	spare_fd = fcntl(proc_fd, F_DUPFD_CLOEXEC, 3);
 	return n;
 }
 
@@ -124,15 +133,15 @@ static void spread(int n)
 	}
 }
 
-static struct cmd *by_mark(struct box *b, pid_t pid)
+static void by_mark(struct box *b, struct tree_proc *p)
 {
 	struct rlimit lim;
-	if (prlimit(pid, RLIMIT_RSS, NULL, &lim) != 0)
-		return NULL;
+	if (prlimit(p->pid, RLIMIT_RSS, NULL, &lim) != 0)
+		return;
 	for (struct cmd *c = b->cmds; c != NULL; c = c->next)
 		if (c->mark == lim.rlim_max && c->state != CMD_FEEDING)
-			return c;
-	return NULL;
+			p->owner = c;
+	p->old = p->owner == NULL && lim.rlim_max >= tree_mark(b->last_id) && lim.rlim_max < tree_mark(0);
 }
 
 /* Children of the box that are no keepers: orphans where keepers cannot have them, and those of killed keepers. */
@@ -144,8 +153,8 @@ static void own_orphans(struct box *b, int n)
 		if (p->owner != NULL || p->ppid != self)
 			continue;
 		if (!b->subreaper)
-			p->owner = by_mark(b, p->pid);
-		p->stray = p->owner == NULL;
+			by_mark(b, p);
+		p->stray = p->owner == NULL && !p->old;
 	}
 }
 

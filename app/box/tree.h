@@ -9,7 +9,8 @@
  * gVisor ignores PR_SET_CHILD_SUBREAPER: orphans come to the box at once. There a process is told by its mark, a hard
  * RLIMIT_RSS that no kernel enforces and that fork and exec keep. It can only be lowered, so code that tampers with it ends
  * up with a mark that nobody has, and is killed at sight, unless it copies the mark of a later command of the same sandbox:
- * then it dies with that one.
+ * then it dies with that one. A mark that was given out, to a command that is forgotten by now, is left alone until everything
+ * is stopped.
  */
 #pragma once
 
@@ -18,7 +19,9 @@
 struct tree_proc {
 	pid_t pid, ppid, pgid, sid;
 	char state;
-	bool keeper, stray; /* stray: a child of the box that nobody keeps */
+	bool keeper;
+	bool stray; /* a child of the box that nobody keeps */
+	bool old;   /* left behind by a command that is forgotten */
 	struct cmd *owner;
 };
 
@@ -30,5 +33,6 @@ enum { TREE_MAX = 8192 }; /* processes of one walk; more are found by the next, 
  * hardly does. What was seen by then is not attributed.
  */
 int tree_walk(struct box *b, bool patient, struct tree_proc **procs, bool *cut);
+void tree_setup(void); /* once, while there are descriptors */
 /* A mark for a new command, lower than any before it. */
 uint64_t tree_mark(uint32_t id);

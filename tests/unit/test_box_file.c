@@ -450,7 +450,6 @@ int main(void)
 		cmocka_unit_test(an_aborted_write_leaves_nothing),
 		cmocka_unit_test(a_write_that_loses_its_channel_leaves_nothing),
 		cmocka_unit_test(a_directory_is_listed),
-		cmocka_unit_test(a_huge_directory_is_cut_and_says_so),
 		cmocka_unit_test(a_path_outside_the_workspace_is_refused),
 		cmocka_unit_test(a_link_cannot_lead_out),
 		cmocka_unit_test(only_files_and_directories_are_touched),

@@ -334,7 +334,8 @@ static void a_fork_bomb_of_sessions_dies_and_its_neighbour_goes_on(void **s)
 	struct channel_cmd *other = boxtest_sh(&box, "sleep 2; echo whole", 60000);
 	int64_t before = clock_ms();
 	struct channel_exit x = boxtest_finish(start("bomb", 500), NULL, NULL, false);
-	assert_true(clock_ms() - before < 1600);
+	assert_true(
+	    clock_ms() - before < 2500); /* 0.1 to 0.9 s on a busy machine, which 300 of these make busier */
 	assert_true(x.timed_out);
 	assert_false(x.escaped);
 	auto_buf struct buf out = BUF(100);
@@ -436,6 +437,20 @@ static void without_processes_or_descriptors_the_command_says_so(void **s)
 	set_limit(RLIMIT_NOFILE, (rlim_t)boxtest_open_fds(box.pid) + 4);
 	assert_cannot_start();
 	set_limit(RLIMIT_NOFILE, 1024);
+	struct channel_cmd *k = start("tree", 60000); /* and killing needs none of either */
+	struct channel_event ev;
+	struct err e = { 0 };
+	struct channel_wait w = boxtest_wait(5000);
+	int ended = -1;
+	assert_int_equal(channel_next(k, &w, &ev, &e), 0); /* it is all there */
+	set_limit(RLIMIT_NPROC, 1);
+	set_limit(RLIMIT_NOFILE, (rlim_t)boxtest_open_fds(box.pid));
+	assert_int_equal(channel_stop(box.c, &w, &ended, &e), 0);
+	assert_int_equal(ended, 1);
+	assert_nothing_left();
+	set_limit(RLIMIT_NOFILE, 1024);
+	set_limit(RLIMIT_NPROC, RLIM_INFINITY);
+	assert_true(boxtest_finish(k, NULL, NULL, true).stopped);
 	assert_int_equal(boxtest_run(&box, "exit 5", 5000, NULL).exit_code, 5);
 	boxtest_until(is_empty, NULL, 1000);
 }

@@ -221,6 +221,43 @@ static void the_latest_client_replaces_the_one_before(void **s)
 	boxtest_down(&box);
 }
 
+/* A client that goes at once after asking: what it asked for is not told to the next one, and what it held does not run. */
+static void answers_do_not_reach_the_next_client(void **s)
+{
+	(void)s;
+	struct boxtest box;
+	struct err e = { 0 };
+	struct channel_wait w = boxtest_wait(30000);
+	boxtest_up(&box, NULL);
+	for (uint32_t i = 0; i < 60; i++) {
+		unsigned char msg[600];
+		channel_close(box.c);
+		int fd = dial_raw(&box);
+		size_t n = hello(msg, box.opts.nonce, PROTO_VERSION);
+		struct proto_start start = { .hold = i % 2 == 0,
+			.n_argv = 3,
+			.argv = (const char *const[]){
+			    "sh", "-c", i % 2 == 0 ? "touch ran; sleep 60" : "sleep 60" } };
+		struct proto_out o = { .p = msg + n + PROTO_HEAD, .cap = 400 };
+		proto_start_put(&o, &start);
+		proto_head_put(msg + n, PROTO_START, 10000 * (i + 1), (uint32_t)o.n);
+		n += PROTO_HEAD + o.n;
+		proto_head_put(msg + n, PROTO_STOP, 10000 * (i + 1) + 1, 4);
+		memset(msg + n + PROTO_HEAD, 0, 4);
+		n += PROTO_HEAD + 4;
+		assert_int_equal(send(fd, msg, n, MSG_NOSIGNAL), n);
+		(void)close(fd);
+		boxtest_redial(&box);
+		assert_int_equal(channel_ping(box.c, &w, &e), 0);
+	}
+	int ended;
+	assert_int_equal(channel_stop(box.c, &w, &ended, &e), 0);
+	assert_int_equal(channel_stop(box.c, &w, &ended, &e), 0);
+	assert_int_equal(ended, 0);
+	assert_int_equal(boxtest_run(&box, "test ! -e ran", 5000, NULL).exit_code, 0);
+	boxtest_down(&box);
+}
+
 /* Random frames from one who knows the nonce: refused, one by one, and the box lives on. */
 static void nonsense_hangs_up_and_harms_nothing(void **s)
 {
@@ -308,6 +345,7 @@ int main(void)
 		cmocka_unit_test(as_a_plain_process_it_takes_its_commands_along),
 		cmocka_unit_test(a_stranger_is_refused),
 		cmocka_unit_test(the_latest_client_replaces_the_one_before),
+		cmocka_unit_test(answers_do_not_reach_the_next_client),
 		cmocka_unit_test(nonsense_hangs_up_and_harms_nothing),
 		cmocka_unit_test(a_socket_that_is_not_the_boxs_is_not_dialled),
 	};

@@ -1,6 +1,7 @@
 /* Commands through a real box: SBX-31, SBX-40, SBX-42, SBX-63. Numbers like "no. 16" are the known faults of such agents. */
 #include "../t.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -26,6 +27,12 @@ static int down(void **s)
 	(void)s;
 	boxtest_down(&box);
 	return 0;
+}
+
+static int tail_of(const char *p, size_t n, const char *want)
+{
+	size_t m = strlen(want);
+	return n >= m && memcmp(p + n - m, want, m) == 0;
 }
 
 /* SBX-40: a non-zero exit is data */
@@ -174,6 +181,11 @@ static void a_command_runs_in_its_directory(void **s)
 	boxtest_finish(
 	    boxtest_start(&box, &(struct channel_spec){ .argv = argv, .dir = "/usr" }), &out, NULL, false);
 	assert_string_equal(buf_c(&out), "/usr\n");
+	buf_reset(&out);
+	(void)boxtest_run(&box, "mkdir -p below", 5000, NULL);
+	boxtest_finish(
+	    boxtest_start(&box, &(struct channel_spec){ .argv = argv, .dir = "below" }), &out, NULL, false);
+	assert_true(tail_of(out.p, out.n, "/work/below\n"));
 	struct err e = { 0 };
 	struct channel_wait w = boxtest_wait(5000);
 	assert_null(channel_start(box.c, &(struct channel_spec){ .argv = argv, .dir = "/no/such" }, &w, &e));
@@ -233,12 +245,6 @@ static void the_exit_comes_after_all_output(void **s)
 		assert_int_equal(out.n, 900003);
 		assert_string_equal(out.p + 900000, "end");
 	}
-}
-
-static int tail_of(const char *p, size_t n, const char *want)
-{
-	size_t m = strlen(want);
-	return n >= m && memcmp(p + n - m, want, m) == 0;
 }
 
 /* The most memory the box has ever held. */
@@ -447,6 +453,36 @@ static void finished_commands_are_kept_within_bounds(void **s)
 	free(items);
 }
 
+/* Several requests at once, each with its own commands on the one channel; no. 29 */
+static void *hammer(void *arg)
+{
+	intptr_t id = (intptr_t)arg;
+	for (int i = 0; i < 8; i++) {
+		char script[128], want[64];
+		auto_buf struct buf out = BUF(4 << 20);
+		(void)snprintf(script, sizeof script, "head -c %d /dev/zero; echo %d.%d; exit %d", 100000 * i,
+		    (int)id, i, i);
+		int n = snprintf(want, sizeof want, "%d.%d\n", (int)id, i);
+		struct channel_exit x = boxtest_run(&box, script, 20000, &out);
+		if (x.exit_code != i || out.n != (size_t)(100000 * i + n) || !tail_of(out.p, out.n, want))
+			return arg;
+	}
+	return NULL;
+}
+
+static void many_threads_share_the_channel(void **s)
+{
+	(void)s;
+	pthread_t threads[6];
+	for (intptr_t i = 0; i < 6; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, hammer, (void *)(i + 1)), 0);
+	for (int i = 0; i < 6; i++) {
+		void *failed;
+		assert_int_equal(pthread_join(threads[i], &failed), 0);
+		assert_null(failed);
+	}
+}
+
 /* The descriptors of finished commands are given back. */
 static void no_descriptor_is_lost(void **s)
 {
@@ -483,6 +519,7 @@ int main(void)
 		cmocka_unit_test(a_command_survives_the_channel_and_is_read_on),
 		cmocka_unit_test(an_unknown_command_is_not_found),
 		cmocka_unit_test(finished_commands_are_kept_within_bounds),
+		cmocka_unit_test(many_threads_share_the_channel),
 		cmocka_unit_test(no_descriptor_is_lost),
 	};
 	return cmocka_run_group_tests(tests, up, down);
