@@ -1,6 +1,7 @@
 /* loop.c - the one loop: wait, take what came, reap, look at the clock, send. */
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -141,12 +142,24 @@ static void tick(struct box *b, int64_t now)
 		b->idle_since_ms = now;
 }
 
-/* SBX-66 */
+static bool is_idle(const struct box *b, int64_t now)
+{
+	return b->conf.idle_ms != 0 && b->client == NULL && cmd_live(b) == 0 &&
+	    now - b->idle_since_ms >= (int64_t)b->conf.idle_ms;
+}
+
+/* SBX-66. What nobody asked for is said: it is the sandbox's last word. */
 static bool is_over(const struct box *b, int64_t now)
 {
-	bool idle = b->conf.idle_ms != 0 && b->client == NULL && cmd_live(b) == 0 &&
-	    now - b->idle_since_ms >= (int64_t)b->conf.idle_ms;
-	return b->ending || idle || now >= b->end_ms;
+	if (b->ending)
+		return true;
+	if (now >= b->end_ms)
+		(void)dprintf(2, "gatehouse-box: the lease has ended\n");
+	else if (is_idle(b, now))
+		(void)dprintf(2, "gatehouse-box: nobody has wanted this sandbox for a while\n");
+	else
+		return false;
+	return true;
 }
 
 /* The end of pid 1 is the end of everything; anywhere else the commands are ended one by one. */

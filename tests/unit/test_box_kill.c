@@ -218,6 +218,13 @@ static bool is_empty(void *arg)
 	return processes() == 0;
 }
 
+/* The process, and on Linux its keeper. */
+static bool only_one(void *arg)
+{
+	(void)arg;
+	return processes() == (in_gvisor ? 1 : 2);
+}
+
 /* SBX-41, no. 1, 3, 5, 6, 7, 8: the whole tree dies within a second of the time-out, and what it said before is kept */
 static void a_time_out_kills_the_whole_tree_within_a_second(void **s)
 {
@@ -322,6 +329,23 @@ static void what_a_finished_command_left_behind_is_stopped_too(void **s)
 	int ended = -1;
 	assert_int_equal(boxtest_finish(start("tree-and-leave", 5000), NULL, NULL, false).exit_code, 0);
 	assert_true(processes() > 5);
+	assert_int_equal(channel_stop(box.c, &w, &ended, &e), 0);
+	assert_int_equal(ended, 0);
+	assert_nothing_left();
+}
+
+/* No. 13, 14: a server that an early command left behind is nobody's business but a full stop's, however much happens since */
+static void what_was_left_behind_long_ago_lives_until_everything_is_stopped(void **s)
+{
+	(void)s;
+	(void)boxtest_run(&box, "(sleep 300 </dev/null >/dev/null 2>&1 &)", 5000, NULL);
+	for (int i = 0; i < PROTO_COMMANDS_MAX + 2; i++) /* the command itself is forgotten */
+		(void)boxtest_run(&box, "true", 5000, NULL);
+	assert_true(boxtest_finish(start("tree", 300), NULL, NULL, false).timed_out);
+	boxtest_until(only_one, NULL, 1000);
+	struct err e = { 0 };
+	struct channel_wait w = boxtest_wait(5000);
+	int ended = -1;
 	assert_int_equal(channel_stop(box.c, &w, &ended, &e), 0);
 	assert_int_equal(ended, 0);
 	assert_nothing_left();
@@ -483,6 +507,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_background_child_does_not_hold_the_exit_back),
 		cmocka_unit_test(a_background_child_that_never_stops_writing_does_not_either),
 		cmocka_unit_test(what_a_finished_command_left_behind_is_stopped_too),
+		cmocka_unit_test(what_was_left_behind_long_ago_lives_until_everything_is_stopped),
 		cmocka_unit_test(a_fork_bomb_of_sessions_dies_and_its_neighbour_goes_on),
 		cmocka_unit_test(killing_the_keeper_kills_the_command),
 		cmocka_unit_test(stopping_the_keeper_hides_nothing),
@@ -499,6 +524,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_background_child_does_not_hold_the_exit_back),
 		cmocka_unit_test(a_background_child_that_never_stops_writing_does_not_either),
 		cmocka_unit_test(what_a_finished_command_left_behind_is_stopped_too),
+		cmocka_unit_test(what_was_left_behind_long_ago_lives_until_everything_is_stopped),
 		cmocka_unit_test(killing_the_keeper_kills_the_command),
 		cmocka_unit_test(stopping_the_keeper_hides_nothing),
 		cmocka_unit_test(killing_everything_spares_the_box_and_leaves_nothing),

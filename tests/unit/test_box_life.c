@@ -68,6 +68,7 @@ static void it_ends_with_its_lease_and_takes_everything_along(void **s)
 	assert_true(clock_ms() - before < 2000);
 	channel_cmd_close(k);
 	assert_int_equal(boxtest_ended(&box, log, sizeof log), 0);
+	assert_string_equal(log, "gatehouse-box: the lease has ended\n");
 }
 
 static void a_lease_can_be_moved(void **s)
@@ -98,6 +99,7 @@ static void it_ends_when_nobody_wants_it(void **s)
 	channel_close(box.c);
 	box.c = NULL;
 	assert_int_equal(boxtest_ended(&box, log, sizeof log), 0);
+	assert_string_equal(log, "gatehouse-box: nobody has wanted this sandbox for a while\n");
 	assert_true(clock_ms() - before >= 1200); /* the command first */
 }
 
