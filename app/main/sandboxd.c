@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -208,6 +209,8 @@ int main(int argc, char **argv)
 		    "host\n");
 		return err_exit(ERR_BAD_REQUEST);
 	}
+	/* Sandboxes' ids pass through directories made here, whatever mask we are started with; what is secret says so itself. */
+	(void)umask(022);
 	fcgi_block_signals();
 	h.conf = conf_load(NULL, &e);
 	int rc = -1;
