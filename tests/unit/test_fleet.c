@@ -1,0 +1,284 @@
+/* The life of a node's sandboxes, from pending row to nothing (SBX-4, SBX-5, SBX-65). */
+#include "../t.h"
+
+#include "fake_fleet.h"
+
+/* ---- building */
+
+static void a_pending_row_becomes_a_running_sandbox(void **s)
+{
+	(void)s;
+	struct err e;
+	row(id, 0, 600);
+	assert_int_equal(build(&e), 0);
+	assert_row(id, "running", "");
+	assert_int_equal(build(&e), 0); /* again is the same */
+	struct held *h = fleet_take(f, id, &e);
+	assert_non_null(h);
+	fleet_give(h);
+	assert_int_equal(fleet_end(f, id, &e), 0);
+	assert_row(id, "ended", "");
+	assert_int_equal(left(), 0);
+	assert_int_equal(fleet_end(f, id, &e), 0); /* SBX-45 */
+	assert_null(fleet_take(f, id, &e));
+	assert_int_equal(e.code, ERR_NOT_FOUND);
+}
+
+static void a_row_that_is_not_ours_is_not_built(void **s)
+{
+	(void)s;
+	struct err e;
+	assert_int_equal(build(&e), -1);
+	assert_int_equal(e.code, ERR_NOT_FOUND);
+	row(id, 0, -1); /* its lease is over before it began */
+	assert_int_equal(build(&e), -1);
+	assert_int_equal(e.code, ERR_CONFLICT);
+	assert_int_equal(left(), 0);
+}
+
+/* SBX-5 */
+static void a_start_that_fails_is_on_the_row_and_leaves_nothing(void **s)
+{
+	(void)s;
+	struct err e;
+	create_fails = 1;
+	row(id, 0, 600);
+	assert_int_equal(build(&e), -1);
+	assert_int_equal(e.code, ERR_UNAVAILABLE);
+	assert_row(id, "error", "The runtime said no.");
+	assert_int_equal(left(), 0);
+}
+
+/* SBX-65 */
+static void a_box_that_never_answers_is_removed_with_its_last_words(void **s)
+{
+	(void)s;
+	struct err e;
+	box_is = SILENT;
+	row(id, 0, 600);
+	int64_t t = clock_ms();
+	assert_int_equal(build(&e), -1);
+	assert_true(clock_ms() - t >= 1000 && clock_ms() - t < 3000);
+	assert_row(id, "error", "did not answer in time: famous last words");
+	assert_int_equal(left(), 0);
+}
+
+static void a_box_that_dies_first_is_noticed_at_once(void **s)
+{
+	(void)s;
+	struct err e;
+	box_is = SILENT;
+	on_open = kill_it;
+	row(id, 0, 600);
+	int64_t t = clock_ms();
+	assert_int_equal(build(&e), -1);
+	assert_true(clock_ms() - t < 800);
+	assert_row(id, "error", "ended before it answered: famous last words");
+	assert_int_equal(left(), 0);
+}
+
+static void a_stranger_on_the_socket_is_refused(void **s)
+{
+	(void)s;
+	struct err e;
+	box_is = STRANGER;
+	row(id, 0, 600);
+	assert_int_equal(build(&e), -1);
+	assert_row(id, "error", "Somebody else listens");
+	assert_int_equal(left(), 0);
+}
+
+static void a_row_that_ended_meanwhile_is_not_made_running(void **s)
+{
+	(void)s;
+	struct err e;
+	on_open = end_row;
+	row(id, 0, 600);
+	assert_int_equal(build(&e), -1);
+	assert_int_equal(e.code, ERR_CONFLICT);
+	assert_row(id, "ended", "");
+	assert_int_equal(left(), 0);
+}
+
+static atomic_bool asked;
+
+static void was_asked(void)
+{
+	asked = true;
+}
+
+static void *build_thread(void *arg)
+{
+	return fleet_build(f, id, arg) == 0 ? f : NULL;
+}
+
+static void an_end_reaches_a_sandbox_that_is_being_built(void **s)
+{
+	(void)s;
+	struct err e = { 0 }, mine = { 0 };
+	pthread_t t;
+	void *built;
+	box_is = SILENT;
+	asked = false;
+	on_open = was_asked;
+	row(id, 0, 600);
+	assert_int_equal(pthread_create(&t, NULL, build_thread, &e), 0);
+	int64_t deadline = clock_ms() + 5000;
+	while (!asked && clock_ms() < deadline)
+		(void)poll(NULL, 0, 1);
+	assert_int_equal(fleet_end(f, id, &mine), 0);
+	(void)pthread_join(t, &built);
+	assert_null(built);
+	assert_row(id, "ended", "");
+	assert_int_equal(left(), 0);
+}
+
+/* ---- ending */
+
+static void what_could_not_be_removed_keeps_its_slot_and_is_tried_again(void **s)
+{
+	(void)s;
+	struct err e;
+	row(id, 0, 600);
+	assert_int_equal(build(&e), 0);
+	destroy_fails = 1;
+	assert_int_equal(fleet_end(f, id, &e), -1);
+	assert_row(id, "running", "");
+	assert_int_equal(left(), 1);
+	assert_null(fleet_take(f, id, &e)); /* nobody gets it any more */
+	assert_int_equal(fleet_round(f), 0);
+	assert_row(id, "ended", "");
+	assert_int_equal(left(), 0);
+}
+
+static void an_end_while_the_database_is_away_is_written_later(void **s)
+{
+	(void)s;
+	struct err e;
+	row(id, 0, 600);
+	assert_int_equal(build(&e), 0);
+	pgtest_down(server);
+	err_clear(&e);
+	assert_int_equal(fleet_end(f, id, &e), -1);
+	assert_int_equal(e.code, ERR_UNAVAILABLE);
+	assert_int_equal(left(), 0); /* on the host it is done */
+	assert_int_equal(fleet_round(f), -1);
+	pgtest_up(server);
+	int64_t deadline = clock_ms() + 10000;
+	while (fleet_round(f) != 0 && clock_ms() < deadline)
+		;
+	assert_row(id, "ended", "");
+}
+
+static void a_user_of_an_ended_sandbox_keeps_what_it_holds(void **s)
+{
+	(void)s;
+	struct err e;
+	row(id, 0, 600);
+	assert_int_equal(build(&e), 0);
+	struct held *h = fleet_take(f, id, &e);
+	assert_non_null(h);
+	assert_int_equal(fleet_end(f, id, &e), 0);
+	assert_false(channel_lost(held_channel(h))); /* still ours to ask */
+	auto_buf struct buf why = BUF(500);
+	held_why(h, &why);
+	assert_string_equal(buf_c(&why), "The sandbox was ended.");
+	fleet_give(h);
+}
+
+static void a_lost_channel_is_opened_again_beside_its_users(void **s)
+{
+	(void)s;
+	struct err e;
+	row(id, 0, 600);
+	assert_int_equal(build(&e), 0);
+	struct held *old = fleet_take(f, id, &e);
+	channel_is_lost = true;
+	struct held *h = fleet_take(f, id, &e);
+	assert_non_null(h);
+	assert_ptr_not_equal(held_channel(h), held_channel(old));
+	assert_int_equal(open_channels, 2);
+	fleet_give(old);
+	assert_int_equal(open_channels, 1);
+	fleet_give(h);
+}
+
+static void a_death_is_an_error_with_last_words(void **s)
+{
+	(void)s;
+	struct err e;
+	row(id, 0, 600);
+	assert_int_equal(build(&e), 0);
+	kill_it();
+	wait_row_over();
+	assert_row(id, "error", "ended by itself: famous last words");
+	assert_int_equal(left(), 0);
+}
+
+static void a_death_at_the_end_of_the_lease_is_its_end(void **s)
+{
+	(void)s;
+	struct err e;
+	row(id, 0, 1);
+	assert_int_equal(build(&e), 0);
+	kill_it();
+	wait_row_over();
+	assert_row(id, "ended", "");
+}
+
+/* ---- many at once */
+
+static void *build_and_end(void *arg)
+{
+	struct err e = { 0 };
+	const char *mine = arg;
+	if (fleet_build(f, mine, &e) != 0)
+		return NULL;
+	struct held *h = fleet_take(f, mine, &e);
+	fleet_give(h);
+	return h != NULL && fleet_end(f, mine, &e) == 0 ? f : NULL;
+}
+
+static void many_at_once_and_the_reaper_beside_them(void **s)
+{
+	(void)s;
+	pthread_t t[FAKES];
+	char ids[FAKES][ID_MAX];
+	for (int i = 0; i < FAKES; i++) {
+		id_make("sbx", ids[i]);
+		row(ids[i], i, 600);
+	}
+	for (int i = 0; i < FAKES; i++)
+		assert_int_equal(pthread_create(&t[i], NULL, build_and_end, ids[i]), 0);
+	for (int i = 0; i < 20; i++)
+		assert_int_equal(fleet_round(f), 0);
+	for (int i = 0; i < FAKES; i++) {
+		void *ok;
+		(void)pthread_join(t[i], &ok);
+		assert_non_null(ok);
+		assert_row(ids[i], "ended", "");
+	}
+	assert_int_equal(left(), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(a_pending_row_becomes_a_running_sandbox),
+		T(a_row_that_is_not_ours_is_not_built),
+		T(a_start_that_fails_is_on_the_row_and_leaves_nothing),
+		T(a_box_that_never_answers_is_removed_with_its_last_words),
+		T(a_box_that_dies_first_is_noticed_at_once),
+		T(a_stranger_on_the_socket_is_refused),
+		T(a_row_that_ended_meanwhile_is_not_made_running),
+		T(an_end_reaches_a_sandbox_that_is_being_built),
+		T(what_could_not_be_removed_keeps_its_slot_and_is_tried_again),
+		T(an_end_while_the_database_is_away_is_written_later),
+		T(a_user_of_an_ended_sandbox_keeps_what_it_holds),
+		T(a_lost_channel_is_opened_again_beside_its_users),
+		T(a_death_is_an_error_with_last_words),
+		T(a_death_at_the_end_of_the_lease_is_its_end),
+		T(many_at_once_and_the_reaper_beside_them),
+	};
+	return cmocka_run_group_tests_name("fleet", tests, up, down);
+}
