@@ -93,7 +93,7 @@ int entries(const char *what)
 }
 
 /* What git says about a repository, without its last line end. */
-const char *git(const char *repo, const char *const *args)
+const char *forge_git(const char *repo, const char *const *args)
 {
 	struct err e = { 0 };
 	auto_proc struct proc_result r = { 0 };

@@ -36,8 +36,8 @@ void create(const char *name); /* a repository of acme */
 const char *dir_of(const char *name);
 int entries(const char *what); /* of a directory below the root, hidden ones aside; 0 when it is not there */
 /* What git says about a repository of acme, without its last line end; it must succeed. */
-const char *git(const char *repo, const char *const *args);
-#define GIT(repo, ...) git(repo, (const char *const[]){ __VA_ARGS__, NULL })
+const char *forge_git(const char *repo, const char *const *args);
+#define GIT(repo, ...) forge_git(repo, (const char *const[]){ __VA_ARGS__, NULL })
 
 /* Setup and teardown of a test with a repository "work", and files for it. */
 int make_work(void **s);
