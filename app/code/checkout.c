@@ -106,7 +106,16 @@ static int put_file(struct run *r, const char *from, const char *to, struct err 
 	auto_fd int fd = open(from, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return err_set(e, ERR_INTERNAL, "The fetched commit could not be read.");
-	return box_put(&r->box, to, 0444, read_fd, &fd, e);
+	int64_t until = run_patience(r);
+	for (;;) {
+		struct err one = { 0 };
+		if (lseek(fd, 0, SEEK_SET) == 0 && box_put(&r->box, to, 0444, read_fd, &fd, &one) == 0)
+			return 0;
+		if (!run_again(r, &one, until)) {
+			*e = one;
+			return -1;
+		}
+	}
 }
 
 static int put_objects(struct run *r, struct err *e)

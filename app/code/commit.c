@@ -84,10 +84,18 @@ static int fetch_pack(struct run *r, const char *inside, int *fd, struct err *e)
 	auto_fd int mine = open(r->dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (mine < 0)
 		return err_set(e, ERR_INTERNAL, "The runner could not make a file for the change.");
-	struct sink s = { .fd = mine };
-	struct err got = { 0 };
-	if (box_get(&r->box, inside, 0, (long long)VERIFY_PACK_BYTES + 1, take, &s, &got) != 0 &&
-	    s.n <= VERIFY_PACK_BYTES) {
+	struct sink s;
+	struct err got;
+	int64_t until = run_patience(r);
+	int rc;
+	do {
+		s = (struct sink){ .fd = mine };
+		got = (struct err){ 0 };
+		if (ftruncate(mine, 0) != 0 || lseek(mine, 0, SEEK_SET) != 0)
+			return err_set(e, ERR_INTERNAL, "The runner could not keep the change.");
+		rc = box_get(&r->box, inside, 0, (long long)VERIFY_PACK_BYTES + 1, take, &s, &got);
+	} while (rc != 0 && s.n <= VERIFY_PACK_BYTES && run_again(r, &got, until));
+	if (rc != 0 && s.n <= VERIFY_PACK_BYTES) {
 		*e = got;
 		return -1;
 	}

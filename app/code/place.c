@@ -35,7 +35,10 @@ static bool passes(const struct err *e)
 	    (strcmp(e->reason, "node_away") == 0 || strcmp(e->reason, "database_away") == 0);
 }
 
-/* A lease; while its node or PostgreSQL is away the run waits a little and asks again. */
+/*
+ * A lease; while its node or PostgreSQL is away the run waits a little and asks again. What failed half-way may stand there
+ * all the same, built and unknown to us: it is ended before the next is asked for, as never two may live.
+ */
 static json_t *lease_patiently(struct run *r, const struct lease_want *want, struct err *e)
 {
 	int64_t until = clock_ms() + NODE_WAIT_MS;
@@ -43,11 +46,15 @@ static json_t *lease_patiently(struct run *r, const struct lease_want *want, str
 		struct ctx c = run_ctx(r);
 		bool created;
 		struct err one = { 0 };
-		json_t *got = run_go(r, e) != 0 ? NULL : lease_take(&c, want, &created, &one);
-		if (got != NULL || e->code != ERR_NONE)
+		if (run_go(r, e) != 0)
+			return NULL;
+		json_t *got = lease_take(&c, want, &created, &one);
+		if (got != NULL)
 			return got;
-		if (!passes(&one) || clock_ms() >= until) {
-			*e = one;
+		struct err left = { 0 };
+		int swept = err_http(one.code) >= 500 ? run_sweep_leases(r, &left) : 0;
+		if (swept != 0 || !passes(&one) || clock_ms() >= until) {
+			*e = swept != 0 ? left : one;
 			return NULL;
 		}
 		(void)poll(NULL, 0, NODE_AGAIN_MS);

@@ -90,6 +90,11 @@ int run_checkout(struct run *r, struct err *e);
 
 /* ---- work.c: commands inside the sandbox */
 
+/* After a failed talk with the sandbox's node: true when it may only be away for a moment, after a pause; until_ms is when
+ * patience ends. Commands that were refused (not lost) did not run, and files may be moved again. */
+bool run_again(const struct run *r, const struct err *e, int64_t until_ms);
+int64_t run_patience(const struct run *r);
+
 /* Run argv (taken) to its end in `dir` as git or the like of ours: output collected, nothing narrated. */
 int run_inside(struct run *r, const char *dir, json_t *argv, const char *in, long long timeout_s,
     struct box_exit *x, struct err *e);

@@ -1,6 +1,8 @@
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/js.h"
 #include "base/limits.h"
 #include "base/redact.h"
@@ -22,6 +24,40 @@ static json_t *identity(void)
 	    "GIT_TERMINAL_PROMPT", "0");
 }
 
+enum { AGAIN_MS = 250 };
+
+int64_t run_patience(const struct run *r)
+{
+	return clock_ms() + r->svc->end_ms;
+}
+
+bool run_again(const struct run *r, const struct err *e, int64_t until_ms)
+{
+	bool away = e->code == ERR_UNAVAILABLE || e->code == ERR_UPSTREAM;
+	if (!away || (e->reason != NULL && strcmp(e->reason, "lost") == 0))
+		return false;
+	if (run_why(r) != TASK_GO || clock_ms() >= until_ms)
+		return false;
+	(void)poll(NULL, 0, AGAIN_MS);
+	return true;
+}
+
+/* box_run, begun again while the node is away: what was refused has not run. */
+static int patiently(struct run *r, const struct box_cmd *cmd, struct box_exit *x, struct err *e)
+{
+	int64_t until = run_patience(r);
+	for (;;) {
+		struct err one = { 0 };
+		if (box_run(&r->box, cmd, x, &one) == 0)
+			return 0;
+		if (one.code != ERR_UNAVAILABLE || !run_again(r, &one, until)) {
+			*e = one;
+			return -1;
+		}
+		box_exit_free(x);
+	}
+}
+
 int run_inside(struct run *r, const char *dir, json_t *argv, const char *in, long long timeout_s,
     struct box_exit *x, struct err *e)
 {
@@ -36,7 +72,7 @@ int run_inside(struct run *r, const char *dir, json_t *argv, const char *in, lon
 		.cancelled = run_cancelled,
 		.arg = r,
 	};
-	int rc = box_run(&r->box, &cmd, x, e);
+	int rc = patiently(r, &cmd, x, e);
 	if (rc == 0 && x->stopped)
 		return run_go(r, e) != 0 ? -1
 					 : err_set(e, ERR_CONFLICT, "A command in the sandbox was stopped.");
@@ -117,8 +153,17 @@ static ssize_t read_text(void *arg, void *p, size_t n)
 /* A prompt that does not fit an argument becomes a file beside the checkout, where no commit takes it along. */
 static int put_prompt(struct run *r, const char *path, struct err *e)
 {
-	struct text t = { r->prompt, strlen(r->prompt) };
-	return box_put(&r->box, path, 0444, read_text, &t, e);
+	int64_t until = run_patience(r);
+	for (;;) {
+		struct text t = { r->prompt, strlen(r->prompt) };
+		struct err one = { 0 };
+		if (box_put(&r->box, path, 0444, read_text, &t, &one) == 0)
+			return 0;
+		if (!run_again(r, &one, until)) {
+			*e = one;
+			return -1;
+		}
+	}
 }
 
 static int judge(struct run *r, int rc, const struct box_exit *x, struct narrator *to, struct err *e)
@@ -167,7 +212,7 @@ static int execute(struct run *r, const struct tool *t, json_t *argv, bool is_lo
 	};
 	struct box_exit x = { 0 };
 	crash_point("run.tool_started");
-	int rc = judge(r, box_run(&r->box, &cmd, &x, e), &x, to, e);
+	int rc = judge(r, patiently(r, &cmd, &x, e), &x, to, e);
 	box_exit_free(&x);
 	narrate_tail(to, &r->log_tail);
 	return rc;
