@@ -13,7 +13,7 @@ done < <(grep -roE --include='*.[ch]' --include='*.sh' --include='*.sql' --inclu
   "\b($prefixes)-[0-9]+\b" app handlers tests sql nginx systemd | sort -u)
 
 for name in $(sed -n '/^## Invariants/,/^## /p' app/README.md | grep -oE '`[a-z0-9_]{12,}`' | tr -d '`' | sort -u); do
-  grep -rqE --include='*.c' "cmocka_unit_test[a-z_]*\($name\b" tests || complain "app/README.md names $name, which is no test"
+  grep -rqE --include='*.c' "(cmocka_unit_test[a-z_]*|\bT|\bTEST)\($name\b" tests || complain "app/README.md names $name, which is no test"
 done
 points=$(grep -rhoE --include='*.c' 'crash_point\("[^"]+"\)' app handlers | sed -E 's/.*"(.*)".*/\1/' | sort -u)
 for p in $points; do

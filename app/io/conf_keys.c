@@ -227,8 +227,9 @@ const struct conf_key conf_keys[] = {
 	{ .name = "RUNNER_DIR",
 	    .def = "/var/lib/gatehouse/runner",
 	    .type = CONF_PATH,
-	    .doc = "Scratch directory for the runner's clones. It is emptied at start: one runner, one "
-		   "directory." },
+	    .doc = "Scratch directory for the clones of this host's runners. What runners that are gone left "
+		   "there "
+		   "is removed when one starts." },
 	{ .name = "JOB_LEASE_S",
 	    .def = "30",
 	    .type = CONF_INT,
