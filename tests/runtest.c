@@ -19,7 +19,7 @@ enum { WAIT_MS = 30000 };
 
 struct pgtest *server;
 struct pg_pool *pool;
-struct gittest git;
+struct gittest gits;
 static struct gittest_server *remote;
 static struct conf *conf;
 static struct seal_key *key;
@@ -124,14 +124,14 @@ void assert_over(struct done *d, const char *state)
 	auto_res struct pg_res *r = PG(db, &left, &e, d->ids.session, d->ids.run);
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(pg_int(r, 0, i), 0);
-	gittest_python(&git, "import os; assert os.listdir('runner') == [], os.listdir('runner')", NULL);
-	gittest_python(&git, "import os; assert os.listdir('boxes') == [], os.listdir('boxes')", NULL);
+	gittest_python(&gits, "import os; assert os.listdir('runner') == [], os.listdir('runner')", NULL);
+	gittest_python(&gits, "import os; assert os.listdir('boxes') == [], os.listdir('boxes')", NULL);
 	assert_null(strstr(text_of(d), TOKEN));
 }
 
 const char *in_remote(const char *name, const char *a, const char *b)
 {
-	auto_free char *out = gittest_out(&git, mem_fmt(mem, "%s.git", name), NULL, 0, a, b, (char *)0);
+	auto_free char *out = gittest_out(&gits, mem_fmt(mem, "%s.git", name), NULL, 0, a, b, (char *)0);
 	return mem_str(mem, out);
 }
 const char *branch_of(const struct done *d)
@@ -153,16 +153,17 @@ int runtest_setup(void **s)
 	    "capacity, "
 	    "heartbeat_at) VALUES ('n1', 'gatehouse', 'unix:/x', '{\"\"}', 9, now() + interval '1 day')");
 	pool = pg_pool_new(pgtest_conninfo(server), 4, 5000);
-	gittest_start(&git);
-	gittest_python(&git, "import os; os.mkdir('boxes'); os.mkdir('runner')", NULL);
-	remote = gittest_serve(&git);
-	auto_free char *file = gittest_path(&git, "conf"), *secret = gittest_path(&git, "secret"),
-		       *root = gittest_path(&git, "boxes");
+	gittest_start(&gits);
+	gittest_python(&gits, "import os; os.mkdir('boxes'); os.mkdir('runner')", NULL);
+	remote = gittest_serve(&gits);
+	auto_free char *file = gittest_path(&gits, "conf"), *secret = gittest_path(&gits, "secret"),
+		       *root = gittest_path(&gits, "boxes");
 	char text[300];
-	(void)snprintf(
-	    text, sizeof text, "RUNNER_DIR=%s/runner\nALLOW_HTTP_CLONE_HOSTS=127.0.0.1\n", git.dir);
-	gittest_write(&git, "conf", text);
-	gittest_write(&git, "secret", "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff");
+	(void)snprintf(text, sizeof text,
+	    "RUNNER_DIR=%s/runner\nALLOW_HTTP_CLONE_HOSTS=127.0.0.1\nALLOW_PRIVATE_CLONE_HOSTS=127.0.0.1\n",
+	    gits.dir);
+	gittest_write(&gits, "conf", text);
+	gittest_write(&gits, "secret", "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff");
 	assert_int_equal(chmod(secret, 0600), 0);
 	conf = conf_load(file, &e);
 	key = seal_load(secret, &e);
@@ -176,7 +177,7 @@ int runtest_teardown(void **s)
 {
 	(void)s;
 	gittest_serve_end(remote);
-	gittest_end(&git);
+	gittest_end(&gits);
 	seal_free(key);
 	conf_free(conf);
 	pg_pool_free(pool);
@@ -204,4 +205,9 @@ int runtest_lock(const char *dir)
 	assert_true(fd >= 0);
 	assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
 	return fd;
+}
+
+int runtest_port(void)
+{
+	return gittest_port(remote);
 }

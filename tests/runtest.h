@@ -24,7 +24,7 @@ struct done { /* one run, from the post to its session's lines */
 };
 
 /* What a group of tests shares, and the arena of the test under way. */
-extern struct gittest git;
+extern struct gittest gits;
 extern struct pgtest *server;
 extern struct pg_pool *pool;
 extern struct mem *mem;
@@ -40,6 +40,8 @@ void look(struct done *d);
 void run(struct done *d, json_t *body); /* all of them */
 /* A task for repository `name` of the remote, with TOKEN. */
 json_t *task(const char *name, const char *tool, const char *prompt);
+
+int runtest_port(void); /* of the remote */
 
 /* The first line of that step, or NULL. */
 const json_t *step(const struct done *d, const char *name);

@@ -44,44 +44,66 @@ static void add(struct err *e, const char *param, const struct err *one)
 		BAD(e, param, "%s", one->msg);
 }
 
-bool ask_host_listed(const char *list, const char *host, size_t n)
+bool ask_host_listed(const char *list, const struct ask_host *h)
 {
-	for (const char *p = list; *p != 0;) {
-		size_t skip = strspn(p, ", "), len = strcspn(p + skip, ", ");
-		if (len == n && n > 0 && strncasecmp(p + skip, host, n) == 0)
-			return true;
-		p += skip + len;
-	}
+	char with_port[sizeof h->name + 16];
+	bool six = strchr(h->name, ':') != NULL;
+	(void)snprintf(
+	    with_port, sizeof with_port, "%s%s%s:%d", six ? "[" : "", h->name, six ? "]" : "", h->port);
+	struct str rest = str_of(list), word;
+	while (str_cut(&rest, ' ', &word))
+		for (struct str one; str_cut(&word, ',', &one);) {
+			char *port = memrchr(with_port, ':', strlen(with_port));
+			size_t name = (size_t)(port - with_port);
+			if ((one.n == name || one.n == strlen(with_port)) &&
+			    strncasecmp(one.p, with_port, one.n) == 0)
+				return true;
+		}
 	return false;
 }
 
-/* The host of an authority, without port and brackets; false when it is not host or host:port. */
-static bool authority_ok(struct str a, struct str *host)
+/* Split an authority; false when it is not host or host:port. */
+static bool authority_ok(struct str a, struct ask_host *h)
 {
-	struct str rest;
+	struct str host, rest;
+	long long port;
+	const char *letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._";
 	if (a.n > 0 && a.p[0] == '[') {
 		const char *end = memchr(a.p, ']', a.n);
-		if (end == NULL || end == a.p + 1)
+		if (end == NULL)
 			return false;
-		*host = (struct str){ a.p + 1, (size_t)(end - a.p - 1) };
+		host = (struct str){ a.p + 1, (size_t)(end - a.p - 1) };
 		rest = (struct str){ end + 1, a.n - (size_t)(end + 1 - a.p) };
-		for (size_t i = 0; i < host->n; i++)
-			if (!isxdigit((unsigned char)host->p[i]) && host->p[i] != ':' && host->p[i] != '.')
-				return false;
+		letters = "0123456789abcdefABCDEF:.";
 	} else {
 		const char *colon = memchr(a.p, ':', a.n);
-		*host = (struct str){ a.p, colon == NULL ? a.n : (size_t)(colon - a.p) };
-		rest = (struct str){ a.p + host->n, a.n - host->n };
-		for (size_t i = 0; i < host->n; i++)
-			if (!isalnum((unsigned char)host->p[i]) && memchr("-._", host->p[i], 3) == NULL)
-				return false;
+		host = (struct str){ a.p, colon == NULL ? a.n : (size_t)(colon - a.p) };
+		rest = (struct str){ a.p + host.n, a.n - host.n };
 	}
-	if (rest.n > 0 && (rest.p[0] != ':' || rest.n < 2 || rest.n > 6))
+	if (host.n == 0 || host.n > 253 || host.p[0] == '-')
 		return false;
-	for (size_t i = 1; i < rest.n; i++)
-		if (!isdigit((unsigned char)rest.p[i]))
-			return false;
-	return host->n > 0 && host->p[0] != '-' && host->n <= 253;
+	(void)snprintf(h->name, sizeof h->name, "%.*s", (int)host.n, host.p);
+	if (!str_only(h->name, letters))
+		return false;
+	h->port = h->clear ? 80 : 443;
+	if (rest.n == 0)
+		return true;
+	char digits[8];
+	if (rest.p[0] != ':' || rest.n > 6)
+		return false;
+	(void)snprintf(digits, sizeof digits, "%.*s", (int)rest.n - 1, rest.p + 1);
+	if (!str_int(digits, 1, 65535, &port))
+		return false;
+	h->port = (int)port;
+	return true;
+}
+
+bool ask_host_of(const char *url, struct ask_host *h)
+{
+	struct str rest, authority;
+	*h = (struct ask_host){ .clear = strncasecmp(url, "http://", 7) == 0 };
+	rest = str_of(url + (h->clear ? 7 : 8));
+	return str_cut(&rest, '/', &authority) && authority_ok(authority, h);
 }
 
 static bool plain_url_chars(const char *s)
@@ -102,7 +124,8 @@ static void check_url(const struct ask *a, const char *http_hosts, struct err *e
 		BAD(e, "cloneUrl", "cloneUrl must begin with https:// (or http://, without a credential).");
 		return;
 	}
-	struct str rest = str_of(url + (clear ? 7 : 8)), authority, host;
+	struct str rest = str_of(url + (clear ? 7 : 8)), authority;
+	struct ask_host host;
 	if (!str_cut(&rest, '/', &authority) || rest.n == 0 || !plain_url_chars(url)) {
 		BAD(e, "cloneUrl", "cloneUrl must name a host and a path, without spaces, `?` or `#`.");
 		return;
@@ -111,12 +134,12 @@ static void check_url(const struct ask *a, const char *http_hosts, struct err *e
 		BAD(e, "cloneUrl", "cloneUrl must not hold a user or password; send them as credential.");
 		return;
 	}
-	if (!authority_ok(authority, &host)) {
+	if (!ask_host_of(url, &host)) {
 		BAD(e, "cloneUrl",
 		    "The host of cloneUrl is not a host name or address with an optional port.");
 		return;
 	}
-	if (clear && a->token != NULL && !ask_host_listed(http_hosts, host.p, host.n))
+	if (clear && a->token != NULL && !ask_host_listed(http_hosts, &host))
 		BAD(e, "cloneUrl",
 		    "A credential is not sent over http://; use https://, or have the host allowed here.");
 }

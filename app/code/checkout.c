@@ -5,9 +5,11 @@
 
 #include "auth/cred.h"
 #include "base/js.h"
+#include "code/ask.h"
 #include "code/clone.h"
 #include "code/run.h"
 #include "io/file.h"
+#include "io/reach.h"
 
 enum {
 	GRANT_S = 900, /* longer than any one talk with the remote (clone.c) */
@@ -52,6 +54,17 @@ const char *run_plain_url(const struct run *r)
 	return url_of(r, conf_str(r->svc->conf, "PUBLIC_URL"));
 }
 
+/* What a caller named may not lead the runner into the deployment's own network. */
+static int judge_host(struct run *r, const char **pin, struct err *e)
+{
+	struct ask_host h;
+	if (!ask_host_of(r->clone_url, &h))
+		return err_set(e, ERR_INTERNAL, "The repository's URL cannot be read.");
+	if (ask_host_listed(conf_str(r->svc->conf, "ALLOW_PRIVATE_CLONE_HOSTS"), &h))
+		return 0;
+	return reach_pin(r->mem, h.name, h.port, pin, e);
+}
+
 int run_remote(struct run *r, struct rgit_remote *to, struct secret **token, struct err *e)
 {
 	const struct conf *conf = r->svc->conf;
@@ -60,6 +73,8 @@ int run_remote(struct run *r, struct rgit_remote *to, struct secret **token, str
 	*token = NULL;
 	if (r->clone_url != NULL) {
 		to->url = r->clone_url;
+		if (judge_host(r, &to->pin, e) != 0)
+			return -1;
 		if (r->token != NULL) {
 			to->user = r->credential_user;
 			*token = secret_new(secret_use(r->token), secret_len(r->token));

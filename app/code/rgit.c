@@ -96,6 +96,8 @@ static void env_remote(struct env *v, const struct rgit_remote *r)
 {
 	if (r->ca_file != NULL)
 		env_config(v, mem_fmt(v->mem, "http.%s.sslCAInfo", r->url), r->ca_file);
+	if (r->pin != NULL)
+		env_config(v, mem_fmt(v->mem, "http.%s.curloptResolve", r->url), r->pin);
 	env_config(v, mem_fmt(v->mem, "http.%s.extraHeader", r->url), ""); /* resets what was inherited */
 	if (r->token != NULL)
 		env_credential(v, r);

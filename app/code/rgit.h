@@ -17,6 +17,7 @@ struct rgit_remote {
 	const char *user;           /* sent with token */
 	const struct secret *token; /* NULL: anonymous */
 	const char *ca_file;        /* NULL: the system's */
+	const char *pin;            /* NULL, or the addresses of its host, as reach_pin has them */
 };
 
 struct rgit_repo {

@@ -64,7 +64,7 @@ static const char *host_list(const char *v)
 {
 	return str_only(v, LOWER UPPER DIGITS ".-:[] ")
 	    ? NULL
-	    : "host names, with :port where it is not 80, separated by spaces";
+	    : "host names, with :port for one port only, separated by spaces";
 }
 
 static const char *tool_rows(const char *v)
@@ -252,6 +252,14 @@ const struct conf_key conf_keys[] = {
 	    .reload = true,
 	    .doc = "Hosts to which a clone credential may travel over cleartext http, separated by spaces. "
 		   "Empty: none." },
+	{ .name = "ALLOW_PRIVATE_CLONE_HOSTS",
+	    .def = "",
+	    .type = CONF_STR,
+	    .wrong = host_list,
+	    .reload = true,
+	    .doc = "Hosts that runs may clone from and push to though their addresses are not public ones, "
+		   "separated by spaces. Empty: none, "
+		   "so that nobody reaches the deployment's own network through a clone URL." },
 
 	{ .section = "This node",
 	    .name = "NODE_NAME",

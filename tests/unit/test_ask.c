@@ -83,9 +83,16 @@ static void a_credential_travels_in_clear_only_to_hosts_that_are_allowed(void **
 	assert_good(
 	    "{\"prompt\":\"p\",\"cloneUrl\":\"http://git.internal:80/r\",\"credential\":{\"token\":\"" SECRET
 	    "\"}}");
-	assert_true(ask_host_listed("a, b c", "B", 1));
-	assert_false(ask_host_listed("ab", "a", 1));
-	assert_false(ask_host_listed("", "", 0));
+	struct ask_host h;
+	assert_true(ask_host_of("http://B:8080/r", &h));
+	assert_true(ask_host_listed("a, b c", &h));
+	assert_true(ask_host_listed("a b:8080", &h));
+	assert_false(ask_host_listed("b:80 ab bb", &h));
+	assert_false(ask_host_listed("", &h));
+	assert_true(ask_host_of("https://[::1]/r", &h));
+	assert_int_equal(h.port, 443);
+	assert_true(ask_host_listed("[::1]:443", &h));
+	assert_true(ask_host_listed("[::1]", &h));
 }
 
 static void a_clone_url_is_plain_http_and_holds_no_secret(void **s)

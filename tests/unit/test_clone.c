@@ -287,6 +287,31 @@ static void the_credential_does_not_follow_a_redirect(void **s)
 	assert_int_equal(other.requests, 0);
 }
 
+/* What was judged is what is connected to: no second look-up of the name. */
+static void a_pinned_name_is_not_resolved_again(void **s)
+{
+	(void)s;
+	struct server v = {
+		.answer = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+	};
+	struct err e = { 0 };
+	char url[100], there[120], pin[120], tip[RGIT_ID_MAX];
+	v.fd = listen_on(url, sizeof url);
+	int port = 0;
+	assert_int_equal(sscanf(url, "http://127.0.0.1:%d", &port), 1);
+	(void)snprintf(there, sizeof there, "http://no-such-host.invalid:%d/org/repo.git", port);
+	(void)snprintf(pin, sizeof pin, "no-such-host.invalid:%d:127.0.0.1", port);
+	pthread_t thread;
+	assert_int_equal(pthread_create(&thread, NULL, serve, &v), 0);
+	const struct rgit_remote http = { .url = there, .protocols = "http", .pin = pin };
+	assert_int_equal(clone_fetch(&repo, &http, "main", tip, &e), -1);
+	(void)shutdown(v.fd, SHUT_RDWR);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	(void)close(v.fd);
+	assert_int_equal(v.requests, 1);
+	assert_non_null(strstr(v.head, "Host: no-such-host.invalid"));
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -299,6 +324,7 @@ int main(void)
 		T(planted_configuration_hooks_and_helpers_are_not_read),
 		T(the_credential_is_a_header_of_the_first_request_and_in_no_argv),
 		T(the_credential_does_not_follow_a_redirect),
+		T(a_pinned_name_is_not_resolved_again),
 	};
 	return cmocka_run_group_tests_name("clone", tests, NULL, NULL);
 }

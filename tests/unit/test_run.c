@@ -16,7 +16,7 @@ static void a_change_comes_back_as_a_pushed_branch(void **s)
 	(void)s;
 	struct done d = { 0 };
 	char tip[GITTEST_ID];
-	gittest_repo(&git, "good", tip);
+	gittest_repo(&gits, "good", tip);
 	run(&d,
 	    task("good", "python", "# Add a line\nopen('a.txt', 'a').write('four\\n')\nprint('working')"));
 	assert_over(&d, "done");
@@ -33,7 +33,7 @@ static void a_change_comes_back_as_a_pushed_branch(void **s)
 	    in_remote("good", "show", mem_fmt(mem, "%s:a.txt", commit)), "one\ntwo\nthree\nfour");
 	assert_string_equal(in_remote("good", "show", mem_fmt(mem, "%s:sub/b.txt", commit)), "bee");
 	auto_free char *log = gittest_out(
-	    &git, "good.git", NULL, 0, "log", "-1", "--format=%an|%ae|%cn|%B", commit, (char *)0);
+	    &gits, "good.git", NULL, 0, "log", "-1", "--format=%an|%ae|%cn|%B", commit, (char *)0);
 	assert_string_equal(log,
 	    mem_fmt(mem, "gatehouse agent|agent@gatehouse.invalid|gatehouse agent|# Add a line\n\nRun: %s\n",
 		d.ids.session));
@@ -52,11 +52,11 @@ static void the_remote_is_never_asked_without_the_credential(void **s)
 	(void)s;
 	struct done d = { 0 };
 	char tip[GITTEST_ID];
-	gittest_repo(&git, "cred", tip);
-	gittest_write(&git, "password", "x-access-token:" TOKEN);
-	gittest_write(&git, "requests", "");
+	gittest_repo(&gits, "cred", tip);
+	gittest_write(&gits, "password", "x-access-token:" TOKEN);
+	gittest_write(&gits, "requests", "");
 	run(&d, task("cred", "python", "open('a.txt', 'w')"));
-	gittest_python(&git,
+	gittest_python(&gits,
 	    "import os, sys; os.remove('password'); lines = open('requests').read().splitlines()\n"
 	    "assert len(lines) > 4 and all(l.endswith(' x-access-token:' + sys.argv[1]) for l in lines), "
 	    "lines\n"
@@ -70,7 +70,7 @@ static void a_run_without_repository_has_no_git_at_all(void **s)
 {
 	(void)s;
 	struct done d = { 0 };
-	gittest_write(&git, "requests", "");
+	gittest_write(&gits, "requests", "");
 	run(&d, js_pack("{s:s,s:s}", "tool", "node", "prompt", "console.log(6 * 7)"));
 	assert_over(&d, "done");
 	assert_string_equal(
@@ -78,7 +78,7 @@ static void a_run_without_repository_has_no_git_at_all(void **s)
 	assert_false(js_bool(d.last, "changed", true));
 	assert_true(json_is_null(json_object_get(d.last, "branch")));
 	assert_string_equal(js_str(d.last, "logTail"), "42\n");
-	gittest_python(&git, "assert open('requests').read() == ''", NULL);
+	gittest_python(&gits, "assert open('requests').read() == ''", NULL);
 }
 
 /* COD-6 */
@@ -87,7 +87,7 @@ static void no_change_is_a_success_without_a_push(void **s)
 	(void)s;
 	struct done d = { 0 };
 	char tip[GITTEST_ID];
-	gittest_repo(&git, "same", tip);
+	gittest_repo(&gits, "same", tip);
 	run(&d, task("same", "python", "print('looked')"));
 	assert_over(&d, "done");
 	assert_false(js_bool(d.last, "changed", true));
@@ -99,7 +99,7 @@ static void an_empty_repository_gets_its_first_branch(void **s)
 {
 	(void)s;
 	struct done d = { 0 };
-	gittest(&git, ".", "init", "-q", "--bare", "--initial-branch=main", "void.git");
+	gittest(&gits, ".", "init", "-q", "--bare", "--initial-branch=main", "void.git");
 	run(&d, task("void", "python", "open('README', 'w').write('x\\n')"));
 	assert_over(&d, "done");
 	assert_string_equal(in_remote("void", "for-each-ref", "--format=%(refname)"),
@@ -116,12 +116,12 @@ static void a_prompt_of_a_mebibyte_runs(void **s)
 	static const char head[] = "import sub; open('n', 'w').write(sub.__path__[0][-3:])\n#";
 	memset(prompt, 'x', LIMIT_PROMPT_BYTES);
 	memcpy(prompt, head, sizeof head - 1);
-	gittest_repo(&git, "long", tip);
+	gittest_repo(&gits, "long", tip);
 	run(&d, task("long", "python", prompt));
 	assert_over(&d, "done");
 	assert_string_equal(in_remote("long", "show", mem_fmt(mem, "%s:n", branch_of(&d))), "sub");
 	auto_free char *files = gittest_out(
-	    &git, "long.git", NULL, 0, "ls-tree", "--name-only", branch_of(&d), (char *)0);
+	    &gits, "long.git", NULL, 0, "ls-tree", "--name-only", branch_of(&d), (char *)0);
 	assert_string_equal(files, "a.txt\nn\nsub"); /* and not the prompt's file */
 }
 
@@ -144,7 +144,7 @@ static void what_the_tool_commits_itself_on_another_branch_is_taken(void **s)
 	(void)s;
 	struct done d = { 0 };
 	char tip[GITTEST_ID];
-	gittest_repo(&git, "own", tip);
+	gittest_repo(&gits, "own", tip);
 	run(&d,
 	    task("own", "python",
 		"import subprocess as p\np.check_call(['git', 'checkout', '-qb', 'mine'])\nopen('one\\ntwo', "
@@ -154,9 +154,9 @@ static void what_the_tool_commits_itself_on_another_branch_is_taken(void **s)
 	assert_over(&d, "done");
 	assert_string_equal(in_remote("own", "rev-parse", mem_fmt(mem, "%s~2", branch_of(&d))), tip);
 	auto_free char *log = gittest_out(
-	    &git, "own.git", NULL, 0, "log", "-1", "--format=%an %s", "--skip=1", branch_of(&d), (char *)0);
+	    &gits, "own.git", NULL, 0, "log", "-1", "--format=%an %s", "--skip=1", branch_of(&d), (char *)0);
 	assert_string_equal(log, "gatehouse agent by hand");
-	auto_free char *refs = gittest_out(&git, "own.git", NULL, 0, "branch", "--list", "mine", (char *)0);
+	auto_free char *refs = gittest_out(&gits, "own.git", NULL, 0, "branch", "--list", "mine", (char *)0);
 	assert_string_equal(refs, "");
 }
 
@@ -166,9 +166,9 @@ static void what_a_tool_plants_in_the_checkout_sees_no_credential(void **s)
 	(void)s;
 	struct done d = { 0 };
 	char tip[GITTEST_ID];
-	gittest_repo(&git, "plant", tip);
-	gittest_write(&git, "requests", "");
-	const char *seen = mem_fmt(mem, "%s/seen", git.dir);
+	gittest_repo(&gits, "plant", tip);
+	gittest_write(&gits, "requests", "");
+	const char *seen = mem_fmt(mem, "%s/seen", gits.dir);
 	run(&d,
 	    task("plant", "python",
 		mem_fmt(mem,
@@ -187,7 +187,7 @@ static void what_a_tool_plants_in_the_checkout_sees_no_credential(void **s)
 		    "open('a.txt', 'w')",
 		    seen, seen, seen, seen, seen, seen)));
 	assert_over(&d, "done");
-	gittest_python(&git,
+	gittest_python(&gits,
 	    "import base64, sys; seen = open('seen', 'rb').read(); t = sys.argv[1].encode()\n"
 	    "assert b'origin' in seen and t not in seen and base64.b64encode(b'x-access-token:' + t) not in "
 	    "seen",
@@ -199,7 +199,7 @@ static void a_rewritten_repository_is_refused(void **s)
 	(void)s;
 	struct done d = { 0 }, gone = { 0 };
 	char tip[GITTEST_ID];
-	gittest_repo(&git, "rewrite", tip);
+	gittest_repo(&gits, "rewrite", tip);
 	run(&d,
 	    task("rewrite", "python",
 		"import shutil, subprocess as p; shutil.rmtree('.git'); p.check_call(['git', 'init', "
@@ -232,7 +232,7 @@ static void a_tool_that_prints_the_credential_is_not_repeated(void **s)
 	(void)s;
 	struct done d = { 0 };
 	char tip[GITTEST_ID];
-	gittest_repo(&git, "leak", tip);
+	gittest_repo(&gits, "leak", tip);
 	run(&d,
 	    task("leak", "python",
 		"import base64; t = 'the-t0ken-' + 'of-the-remote'\nprint(t); print(base64.b64encode(b'x:' + "
@@ -250,7 +250,7 @@ static void a_failed_tool_pushes_nothing(void **s)
 	(void)s;
 	struct done d = { 0 }, killed = { 0 }, slow = { 0 };
 	char tip[GITTEST_ID];
-	gittest_repo(&git, "fail", tip);
+	gittest_repo(&gits, "fail", tip);
 	run(&d, task("fail", "python", "open('a.txt', 'w'); print('oh'); raise SystemExit(3)"));
 	assert_over(&d, "error");
 	assert_string_equal(js_str(d.last, "message"), "python failed: exit 3");
@@ -270,7 +270,7 @@ static void a_base_that_does_not_exist_is_named(void **s)
 	(void)s;
 	struct done d = { 0 };
 	char tip[GITTEST_ID];
-	gittest_repo(&git, "nobase", tip);
+	gittest_repo(&gits, "nobase", tip);
 	json_t *body = task("nobase", "python", "1");
 	js_set_str(body, "base", "release/9");
 	run(&d, body);
@@ -284,13 +284,29 @@ static void a_push_that_is_refused_fails_the_run(void **s)
 	(void)s;
 	struct done d = { 0 };
 	char tip[GITTEST_ID];
-	gittest_repo(&git, "locked", tip);
-	gittest_write(&git, "refuse-push", "");
+	gittest_repo(&gits, "locked", tip);
+	gittest_write(&gits, "refuse-push", "");
 	run(&d, task("locked", "python", "open('a.txt', 'w')"));
-	gittest_python(&git, "import os; os.remove('refuse-push')", NULL);
+	gittest_python(&gits, "import os; os.remove('refuse-push')", NULL);
 	assert_over(&d, "error");
 	assert_non_null(strstr(js_str(d.last, "message"), "Pushing the branch failed"));
 	assert_null(step(&d, "verify"));
+}
+
+static void a_clone_url_does_not_lead_into_our_own_network(void **s)
+{
+	(void)s;
+	struct done d = { 0 };
+	char tip[GITTEST_ID];
+	gittest_repo(&gits, "inside", tip);
+	gittest_write(&gits, "requests", "");
+	json_t *body = task("inside", "python", "1");
+	(void)json_object_del(body, "credential");
+	js_set_str(body, "cloneUrl", mem_fmt(mem, "http://localhost:%d/inside.git", runtest_port()));
+	run(&d, body);
+	assert_over(&d, "error");
+	assert_non_null(strstr(js_str(d.last, "message"), "not a public one"));
+	gittest_python(&gits, "assert open('requests').read() == ''", NULL);
 }
 
 /* SBX-40: what is not known is not a success. */
@@ -299,7 +315,7 @@ static void a_lost_channel_fails_the_run(void **s)
 	(void)s;
 	struct done d = { 0 };
 	char tip[GITTEST_ID];
-	gittest_repo(&git, "lost", tip);
+	gittest_repo(&gits, "lost", tip);
 	fakebox.lose_channel = true;
 	run(&d, task("lost", "python", "open('a.txt', 'w')"));
 	fakebox.lose_channel = false;
@@ -340,6 +356,7 @@ int main(void)
 		T(a_failed_tool_pushes_nothing),
 		T(a_base_that_does_not_exist_is_named),
 		T(a_push_that_is_refused_fails_the_run),
+		T(a_clone_url_does_not_lead_into_our_own_network),
 		T(a_lost_channel_fails_the_run),
 		T(no_room_for_a_lease_fails_with_the_nodes_words),
 	};

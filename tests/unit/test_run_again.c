@@ -36,13 +36,13 @@ static const char *waiting_tool(void)
 {
 	return mem_fmt(mem,
 	    "import time\nopen('a.txt', 'a').write('more\\n'); open('%s/started', 'w'); time.sleep(60)",
-	    git.dir);
+	    gits.dir);
 }
 
 static void work_while(struct done *d, void (*act)(struct done *d))
 {
 	pthread_t thread;
-	auto_free char *path = gittest_path(&git, "started");
+	auto_free char *path = gittest_path(&gits, "started");
 	int64_t until = clock_ms() + 30000;
 	assert_int_equal(pthread_create(&thread, NULL, work_thread, d), 0);
 	while (access(path, F_OK) != 0 && clock_ms() < until)
@@ -75,7 +75,7 @@ static void a_stop_ends_the_tool_at_once_and_closes_as_stopped(void **s)
 	(void)s;
 	struct done d = { 0 };
 	char tip[GITTEST_ID];
-	gittest_repo(&git, "stop", tip);
+	gittest_repo(&gits, "stop", tip);
 	post(&d, task("stop", "python", waiting_tool()));
 	claim(&d);
 	int64_t before = clock_ms();
@@ -134,14 +134,14 @@ static void a_run_handed_back_is_done_by_the_next_runner(void **s)
 	(void)s;
 	struct done d = { 0 };
 	char tip[GITTEST_ID];
-	gittest_repo(&git, "drain", tip);
+	gittest_repo(&gits, "drain", tip);
 	post(&d,
 	    task("drain", "python",
 		mem_fmt(mem,
 		    "import os, time\nfirst = not os.path.exists('%s/twice')\nopen('%s/twice', "
 		    "'w')\nopen('a.txt', 'w')\n"
 		    "if first: open('%s/started', 'w'); time.sleep(60)",
-		    git.dir, git.dir, git.dir)));
+		    gits.dir, gits.dir, gits.dir)));
 	claim(&d);
 	int ended = fakebox.ended;
 	work_while(&d, drain);
@@ -162,14 +162,14 @@ static void a_lost_run_goes_on_elsewhere_and_its_old_sandbox_is_ended(void **s)
 	(void)s;
 	struct done d = { 0 };
 	char tip[GITTEST_ID];
-	gittest_repo(&git, "gone", tip);
+	gittest_repo(&gits, "gone", tip);
 	post(&d,
 	    task("gone", "python",
 		mem_fmt(mem,
 		    "import os, time\nfirst = not os.path.exists('%s/once')\nopen('%s/once', "
 		    "'w')\nopen('a.txt', 'w')\n"
 		    "if first: open('%s/started', 'w'); time.sleep(60)",
-		    git.dir, git.dir, git.dir)));
+		    gits.dir, gits.dir, gits.dir)));
 	claim(&d);
 	work_while(&d, lose);
 	assert_int_equal(d.rc, -1);
@@ -208,12 +208,12 @@ static void a_pushed_branch_is_completed_and_not_redone(void **s)
 	(void)s;
 	struct done d = { 0 };
 	char tip[GITTEST_ID];
-	gittest_repo(&git, "half", tip);
+	gittest_repo(&gits, "half", tip);
 	post(&d, task("half", "python", "open('a.txt', 'w')"));
 	claim(&d);
 	auto_free char *commit = gittest_out(
-	    &git, "half.git", "x\n", 2, "commit-tree", "main^{tree}", "-p", "main", (char *)0);
-	gittest(&git, "half.git", "update-ref", mem_fmt(mem, "refs/heads/%s", branch_of(&d)), commit);
+	    &gits, "half.git", "x\n", 2, "commit-tree", "main^{tree}", "-p", "main", (char *)0);
+	gittest(&gits, "half.git", "update-ref", mem_fmt(mem, "refs/heads/%s", branch_of(&d)), commit);
 	pgtest_sql(server,
 	    mem_fmt(mem,
 		"UPDATE runs SET state = 'running', draft = "
@@ -236,7 +236,7 @@ static void a_push_that_did_not_happen_is_started_again(void **s)
 	(void)s;
 	struct done d = { 0 };
 	char tip[GITTEST_ID];
-	gittest_repo(&git, "draft", tip);
+	gittest_repo(&gits, "draft", tip);
 	post(&d, task("draft", "python", "open('a.txt', 'w')"));
 	claim(&d);
 	pgtest_sql(server,
@@ -277,7 +277,7 @@ static void restart_postgresql(struct done *d)
 	(void)d;
 	pgtest_down(server);
 	(void)poll(NULL, 0, 300);
-	gittest_write(&git, "go", "");
+	gittest_write(&gits, "go", "");
 	(void)poll(NULL, 0, 300);
 	pgtest_up(server);
 }
@@ -287,13 +287,13 @@ static void a_restart_of_postgresql_loses_nothing(void **s)
 	(void)s;
 	struct done d = { 0 };
 	char tip[GITTEST_ID];
-	gittest_repo(&git, "restart", tip);
+	gittest_repo(&gits, "restart", tip);
 	post(&d,
 	    task("restart", "python",
 		mem_fmt(mem,
 		    "import os, time\nopen('a.txt', 'w'); open('%s/started', 'w')\nwhile not "
 		    "os.path.exists('%s/go'): time.sleep(0.01)",
-		    git.dir, git.dir)));
+		    gits.dir, gits.dir)));
 	claim(&d);
 	work_while(&d, restart_postgresql);
 	assert_over(&d, "done");
@@ -319,20 +319,20 @@ static void directories_of_dead_runners_are_swept_and_no_others(void **s)
 {
 	(void)s;
 	gittest_python(
-	    &git, "import os; os.makedirs('runner/run_x.7/base.git'); os.mkdir('runner/other')", NULL);
-	auto_free char *live = gittest_path(&git, "runner/run_y.8");
+	    &gits, "import os; os.makedirs('runner/run_x.7/base.git'); os.mkdir('runner/other')", NULL);
+	auto_free char *live = gittest_path(&gits, "runner/run_y.8");
 	struct err e = { 0 };
-	auto_free char *file = gittest_path(&git, "conf");
-	gittest_python(&git, "import os; os.mkdir('runner/run_y.8')", NULL);
+	auto_free char *file = gittest_path(&gits, "conf");
+	gittest_python(&gits, "import os; os.mkdir('runner/run_y.8')", NULL);
 	int lock = runtest_lock(live);
 	struct conf *c = conf_load(file, &e);
 	task_sweep(c);
 	conf_free(c);
-	gittest_python(&git,
+	gittest_python(&gits,
 	    "import os; assert sorted(os.listdir('runner')) == ['other', 'run_y.8'], os.listdir('runner')",
 	    NULL);
 	(void)close(lock);
-	gittest_python(&git, "import os; os.rmdir('runner/other'); os.rmdir('runner/run_y.8')", NULL);
+	gittest_python(&gits, "import os; os.rmdir('runner/other'); os.rmdir('runner/run_y.8')", NULL);
 }
 
 int main(void)
