@@ -21,6 +21,7 @@ static struct oci_config config(bool gvisor, bool swap)
 		.cgroup = "/gatehouse/main.n1/sbx_0",
 		.netns = gvisor ? NULL : "/proc/42/fd/7",
 		.uid_base = 1000000000,
+		.userns = true,
 		.kernel = gvisor,
 		.swap = swap,
 		.rlimit_max = { 1LL << 40, 4096, 1LL << 40, 1LL << 40, 1LL << 40, 1LL << 40 },
@@ -65,6 +66,29 @@ static void gvisor_gets_its_own_network_and_room_for_its_kernel(void **s)
 	(void)s;
 	struct oci_config c = config(true, true);
 	same_as("tests/golden/oci-gvisor.json", &c);
+}
+
+/* SBX-30: the host's uid 1000 is nobody's, also where there are no user namespaces */
+static void without_user_namespaces_the_id_is_one_of_the_range(void **s)
+{
+	(void)s;
+	struct oci_config c = config(false, true);
+	c.userns = false;
+	c.passwd = "/b/passwd";
+	c.group = "/b/group";
+	auto_json json_t *j = oci_config(&c);
+	json_t *linux_part = json_object_get(j, "linux");
+	assert_int_equal(
+	    js_int(json_object_get(json_object_get(j, "process"), "user"), "uid", 0), 1000001000);
+	assert_null(js_get(linux_part, "uidMappings"));
+	size_t i;
+	json_t *ns, *m;
+	bool accounts = false;
+	json_array_foreach(json_object_get(linux_part, "namespaces"), i, ns)
+		assert_string_not_equal(js_str(ns, "type"), "user");
+	json_array_foreach(json_object_get(j, "mounts"), i, m)
+		accounts = accounts || strcmp(js_str(m, "source"), "/b/passwd") == 0;
+	assert_true(accounts);
 }
 
 /* cgroup v1 without swap accounting has no file for it: a runtime would fail on the limit */
@@ -236,6 +260,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_configuration_is_the_reviewed_one_with_swap_counted),
 		cmocka_unit_test(gvisor_gets_its_own_network_and_room_for_its_kernel),
+		cmocka_unit_test(without_user_namespaces_the_id_is_one_of_the_range),
 		cmocka_unit_test(swap_is_limited_only_where_it_is_counted),
 		cmocka_unit_test(what_can_be_written_is_sized_and_named),
 		cmocka_unit_test(there_is_no_capability_and_no_way_to_one),

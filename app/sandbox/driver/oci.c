@@ -73,7 +73,7 @@ static int record_write(const struct oci *o, const char *id, const struct record
 	    "{s:b,s:I,s:s}", "kernel", r->kernel, "uidBase", (json_int_t)r->uid_base, "nonce", hex);
 	if (bundle_path(o, id, "record", path, e) != 0 || js_dump_buf(&text, j) != 0)
 		return -1;
-	return oci_put(path, text.p, text.n, e);
+	return oci_put(path, text.p, text.n, 0600, e);
 }
 
 static int record_read(const struct oci *o, const char *id, struct record *r, struct err *e)
@@ -431,6 +431,15 @@ static int take_uids(struct oci *o, const struct oci_opts *opts, struct err *e)
 	    opts->slots, OCI_UID_RANGE);
 }
 
+/* Root may always make one unless the host's limit says that there are none, or the kernel lacks them. */
+static bool has_userns(void)
+{
+	auto_buf struct buf text = BUF(32);
+	struct err ignored = { 0 };
+	return file_read("/proc/sys/user/max_user_namespaces", &text, &ignored) == 0 &&
+	    strtoll(buf_c(&text), NULL, 10) > 0;
+}
+
 static int prepare(struct oci *o, const struct oci_opts *opts, struct err *e)
 {
 	char bundles[OCI_PATH], root[OCI_PATH];
@@ -475,6 +484,7 @@ struct driver *oci_new(const struct oci_opts *opts, struct err *e)
 	o->d = calls;
 	o->uid_lock = -1;
 	o->slots = opts->slots;
+	o->userns = !opts->no_userns && has_userns();
 	o->rt[0] = (struct oci_runtime){ .binary = "crun", .boundary = "runc", .flags = crun };
 	o->rt[1] = (struct oci_runtime){ .binary = "runc", .boundary = "runc", .flags = none };
 	o->rt[2] = (struct oci_runtime){

@@ -20,6 +20,7 @@ struct oci_opts {            /* strings are borrowed for the call */
 	/* The host ids that sandboxes may use. Each takes OCI_UID_RANGE of them; where another sandboxd of this host
 	 * has taken the first ones, those after them are used. */
 	long long uid_base, uid_count;
+	bool no_userns;    /* do as on a host without user namespaces */
 	int slots, starts; /* sandboxes at a time, and how many may be starting */
 };
 /* Also proves at once which runtimes work, by running a container with each. NULL with e when there can be no sandbox at all

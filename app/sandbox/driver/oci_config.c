@@ -61,10 +61,18 @@ static void scratch(json_t *mounts, const char *to, long long size_mb, const cha
 	mount_at(mounts, to, "tmpfs", "tmpfs", text);
 }
 
+/* As what id the box and its commands run, inside. */
+static uid_t agent_id(const struct oci_config *c)
+{
+	return IMAGE_UID + (c->userns ? 0 : c->uid_base);
+}
+
 static json_t *mounts(const struct oci_config *c)
 {
 	json_t *m = json_array();
-	const char *bind = "bind,ro,nosuid,nodev", *agent = "mode=0755,uid=1000,gid=1000";
+	const char *bind = "bind,ro,nosuid,nodev";
+	char agent[64];
+	(void)snprintf(agent, sizeof agent, "mode=0755,uid=%u,gid=%u", agent_id(c), agent_id(c));
 	mount_at(m, "/proc", "proc", "proc", "nosuid,noexec,nodev");
 	mount_at(m, "/dev", "tmpfs", "tmpfs", "nosuid,noexec,strictatime,mode=755,size=64k");
 	mount_at(m, "/dev/pts", "devpts", "devpts", "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620");
@@ -72,6 +80,10 @@ static json_t *mounts(const struct oci_config *c)
 	mount_at(m, "/usr", "bind", "/usr", bind);
 	for (const char *const *e = c->etc; *e != NULL; e++)
 		mount_at(m, *e, "bind", *e, bind);
+	if (!c->userns) {
+		mount_at(m, "/etc/passwd", "bind", c->passwd, bind);
+		mount_at(m, "/etc/group", "bind", c->group, bind);
+	}
 	/* The disk limit is the sum of what can be written; half of it is for the work itself. */
 	scratch(m, "/mnt/data", c->limits.disk_mb / 2, agent);
 	scratch(m, "/tmp", c->limits.disk_mb / 4, "mode=1777");
@@ -93,18 +105,20 @@ static json_t *process(const struct oci_config *c)
 		js_push(limits, js_pack("{s:s,s:I,s:I}", "type", r->name, "soft", v, "hard", v));
 	}
 	static const char *const box[] = { IMAGE_INIT, NULL };
-	return js_pack("{s:b,s:{s:i,s:i,s:i},s:o,s:[s],s:s,s:o,s:b,s:o,s:i}", "terminal", 0, "user", "uid",
-	    IMAGE_UID, "gid", IMAGE_UID, "umask", 022, "args", strings(c->args == NULL ? box : c->args),
-	    "env", "PATH=/usr/local/bin:/usr/bin:/bin", "cwd", "/", "capabilities", caps, "noNewPrivileges",
-	    1, "rlimits", limits, "oomScoreAdj", OOM_SCORE);
+	return js_pack("{s:b,s:{s:I,s:I,s:i},s:o,s:[s],s:s,s:o,s:b,s:o,s:i}", "terminal", 0, "user", "uid",
+	    (json_int_t)agent_id(c), "gid", (json_int_t)agent_id(c), "umask", 022, "args",
+	    strings(c->args == NULL ? box : c->args), "env", "PATH=/usr/local/bin:/usr/bin:/bin", "cwd", "/",
+	    "capabilities", caps, "noNewPrivileges", 1, "rlimits", limits, "oomScoreAdj", OOM_SCORE);
 }
 
 static json_t *namespaces(const struct oci_config *c)
 {
-	static const char *const own[] = { "pid", "mount", "ipc", "uts", "user", "cgroup" };
+	static const char *const own[] = { "pid", "mount", "ipc", "uts", "cgroup" };
 	json_t *n = json_array();
 	for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
 		js_push(n, js_pack("{s:s}", "type", own[i]));
+	if (c->userns)
+		js_push(n, js_pack("{s:s}", "type", "user"));
 	if (c->netns != NULL)
 		js_push(n, js_pack("{s:s,s:s}", "type", "network", "path", c->netns));
 	else
@@ -133,9 +147,13 @@ static json_t *id_map(const struct oci_config *c)
 
 json_t *oci_config(const struct oci_config *c)
 {
-	json_t *linux_part = js_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o}", "cgroupsPath", c->cgroup, "namespaces",
-	    namespaces(c), "uidMappings", id_map(c), "gidMappings", id_map(c), "resources", resources(c),
-	    "maskedPaths", strings(masked), "readonlyPaths", strings(read_only));
+	json_t *linux_part = js_pack("{s:s,s:o,s:o,s:o,s:o}", "cgroupsPath", c->cgroup, "namespaces",
+	    namespaces(c), "resources", resources(c), "maskedPaths", strings(masked), "readonlyPaths",
+	    strings(read_only));
+	if (c->userns) {
+		js_set(linux_part, "uidMappings", id_map(c));
+		js_set(linux_part, "gidMappings", id_map(c));
+	}
 	/* gVisor's kernel answers the sandbox's system calls itself and filters its own towards the host. */
 	if (!c->kernel)
 		js_set(linux_part, "seccomp", seccomp_profile());

@@ -20,15 +20,19 @@ extern const struct oci_rlimit {
 } oci_rlimits[OCI_RLIMITS];
 
 struct oci_config {
-	const char *root;        /* the read-only root */
-	const char *const *etc;  /* directories bound read-only at their own place, ended by NULL */
-	const char *socket_dir;  /* becomes /run/gatehouse */
-	const char *cgroup;      /* explicit, never derived from an id */
-	const char *netns;       /* path of the namespace; NULL: the runtime makes an empty one of its own */
-	uid_t uid_base;          /* host id of the sandbox's id 0 */
-	bool kernel;             /* gVisor: it needs processes of its own besides the sandbox's */
-	bool swap;               /* memory+swap can be limited here */
-	const char *const *args; /* the first process; NULL: the box */
+	const char *root;       /* the read-only root */
+	const char *const *etc; /* directories bound read-only at their own place, ended by NULL */
+	const char *socket_dir; /* becomes /run/gatehouse */
+	const char *cgroup;     /* explicit, never derived from an id */
+	const char *netns;      /* path of the namespace; NULL: the runtime makes an empty one of its own */
+	/* Host id of the sandbox's id 0. Without user namespaces (the host has none) `agent` is the host's uid_base + 1000, and
+	 * passwd and group are files that say so. */
+	uid_t uid_base;
+	bool userns;
+	const char *passwd, *group;
+	bool kernel;                       /* gVisor: it needs processes of its own besides the sandbox's */
+	bool swap;                         /* memory+swap can be limited here */
+	const char *const *args;           /* the first process; NULL: the box */
 	long long rlimit_max[OCI_RLIMITS]; /* our own hard limits, in the order of oci_rlimits */
 	struct driver_limits limits;
 };

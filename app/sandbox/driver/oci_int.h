@@ -24,6 +24,7 @@ struct oci {
 	char dir[200], sockets[64], cgroup[128];
 	struct image_binds etc;
 	uid_t uid_base;
+	bool userns;
 	int uid_lock, slots;
 	sem_t starts;
 	struct oci_runtime rt[OCI_RUNTIMES];
@@ -41,7 +42,7 @@ struct oci_run { /* one call of a runtime */
 /* Path of an object: fails only when the configuration's directories are absurdly long. */
 __attribute__((format(printf, 3, 4))) int oci_path(char out[OCI_PATH], struct err *e, const char *fmt, ...);
 /* A file of a bundle: not synced, as it means nothing after a power cut. */
-int oci_put(const char *path, const void *p, size_t n, struct err *e);
+int oci_put(const char *path, const void *p, size_t n, mode_t mode, struct err *e);
 /* Start it: 0 when it exited 0. */
 int oci_run(const struct oci_run *r, struct err *e);
 int oci_write_config(const struct oci *o, const struct oci_runtime *rt, const char *bundle, const char *id,

@@ -26,9 +26,9 @@ int oci_path(char out[OCI_PATH], struct err *e, const char *fmt, ...)
 	return n < OCI_PATH ? 0 : err_set(e, ERR_INTERNAL, "A path of the sandbox directory is too long.");
 }
 
-int oci_put(const char *path, const void *p, size_t n, struct err *e)
+int oci_put(const char *path, const void *p, size_t n, mode_t mode, struct err *e)
 {
-	auto_fd int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	auto_fd int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
 	if (fd < 0 || fd_write_all(fd, p, n) != 0)
 		return err_set(
 		    e, ERR_UNAVAILABLE, "A file of a sandbox could not be written: %s.", strerror(errno));
@@ -69,11 +69,26 @@ int oci_run(const struct oci_run *r, struct err *e)
 	return 0;
 }
 
+/* Where there are no user namespaces, the one account with the id it has on the host. */
+static int write_accounts(const char *passwd, const char *group, uid_t id, struct err *e)
+{
+	auto_buf struct buf users = BUF(512), groups = BUF(512);
+	(void)buf_fmt(&users,
+	    "root:x:0:0:root:/root:/usr/sbin/nologin\nagent:x:%u:%u:agent:" IMAGE_HOME ":/bin/bash\n", id,
+	    id);
+	(void)buf_fmt(&groups, "root:x:0:\ntty:x:5:\nagent:x:%u:\n", id);
+	return oci_put(passwd, users.p, users.n, 0644, e) != 0 ? -1
+							       : oci_put(group, groups.p, groups.n, 0644, e);
+}
+
 int oci_write_config(const struct oci *o, const struct oci_runtime *rt, const char *bundle, const char *id,
     const char *socket_dir, uid_t uid_base, int netns, const struct driver_limits *limits,
     const char *const *args, struct err *e)
 {
-	char root[OCI_PATH], cgroup[OCI_PATH], ns[64], file[OCI_PATH];
+	char root[OCI_PATH], cgroup[OCI_PATH], ns[64], file[OCI_PATH], passwd[OCI_PATH], group[OCI_PATH];
+	if (oci_path(passwd, e, "%s/passwd", bundle) != 0 || oci_path(group, e, "%s/group", bundle) != 0 ||
+	    (!o->userns && write_accounts(passwd, group, uid_base + IMAGE_UID, e) != 0))
+		return -1;
 	if (oci_path(root, e, "%s/root", o->dir) != 0 || oci_path(cgroup, e, "%s/%s", o->cgroup, id) != 0 ||
 	    oci_path(file, e, "%s/config.json", bundle) != 0)
 		return -1;
@@ -84,6 +99,9 @@ int oci_write_config(const struct oci *o, const struct oci_runtime *rt, const ch
 		.cgroup = cgroup,
 		.netns = netns < 0 ? NULL : ns,
 		.uid_base = uid_base,
+		.userns = o->userns,
+		.passwd = passwd,
+		.group = group,
 		.kernel = rt->kernel,
 		.swap = o->cg.swap,
 		.args = args,
@@ -97,7 +115,7 @@ int oci_write_config(const struct oci *o, const struct oci_runtime *rt, const ch
 	auto_buf struct buf text = BUF(CONFIG_MAX);
 	if (js_dump_buf(&text, j) != 0)
 		return err_set(e, ERR_INTERNAL, "A sandbox's configuration is too large.");
-	return oci_put(file, text.p, text.n, e);
+	return oci_put(file, text.p, text.n, 0600, e);
 }
 
 /* The last OCI_WORDS_MAX of the log; the number of bytes, 0 for none. */
