@@ -331,8 +331,9 @@ static json_t *outcome(const struct box_exit *x)
 static void narrate_outcome(struct narrator *to, const struct box_exit *x, const struct err *e)
 {
 	char how[ERR_MSG_MAX + 32];
+	bool left = e->reason != NULL && strcmp(e->reason, "left") == 0;
 	if (e->code != ERR_NONE)
-		(void)snprintf(how, sizeof how, "the channel was lost: %s", e->msg);
+		(void)snprintf(how, sizeof how, "%s: %s", left ? "unknown" : "the channel was lost", e->msg);
 	else if (x->timed_out || x->stopped)
 		(void)snprintf(how, sizeof how, "%s", x->timed_out ? "timed out" : "stopped");
 	else if (x->signal[0] != '\0')

@@ -50,6 +50,8 @@ static void on_hup(void *app)
 	if (capacity(h) < conf_int(h->conf, "NODE_CAPACITY"))
 		log_warn("NODE_CAPACITY beyond what was set aside at the start needs a restart");
 	node_capacity(h->app.node, capacity(h));
+	fleet_times(h->app.fleet, (int)conf_int(h->conf, "SANDBOX_START_TIMEOUT_S"),
+	    (int)conf_int(h->conf, "SANDBOX_IDLE_S"));
 	log_info("configuration reloaded");
 }
 
@@ -150,7 +152,15 @@ static int serve(struct host *h, struct pg_pool *db, struct err *e)
 	if (core == NULL)
 		return -1;
 	log_info("ready", "node", h->name);
+	struct fcgi_stats s;
 	fcgi_wait(core, on_hup);
+	fcgi_stats(core, &s);
+	if (s.streams > 0) {
+		/* A start that takes its time, or a file: their threads still use everything. What they leave half done the next
+		 * process sorts out, as after any other end. */
+		log_warn("ended with requests under way");
+		_exit(0);
+	}
 	fcgi_stop(core);
 	return 0;
 }

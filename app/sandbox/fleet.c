@@ -359,10 +359,17 @@ void *fleet_watch(void *arg)
 
 /* ---- life */
 
+void fleet_times(struct fleet *f, int start_s, int idle_s)
+{
+	f->start_s = start_s;
+	f->idle_s = idle_s;
+}
+
 struct fleet *fleet_new(const struct fleet_opts *o)
 {
 	struct fleet *f = xcalloc(1, sizeof *f);
 	f->o = *o;
+	fleet_times(f, o->start_s, o->idle_s);
 	(void)pthread_mutex_init(&f->lock, NULL);
 	(void)pthread_cond_init(&f->moved, NULL);
 	f->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -22,6 +22,8 @@ struct fleet_opts { /* borrowed for the fleet's life */
 	int start_s, idle_s;
 };
 struct fleet *fleet_new(const struct fleet_opts *o);
+/* For sandboxes built from now on (SIGHUP). */
+void fleet_times(struct fleet *f, int start_s, int idle_s);
 /* Its sandboxes go on running; the next sandboxd finds them. */
 void fleet_free(struct fleet *f);
 

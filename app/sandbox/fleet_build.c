@@ -57,7 +57,7 @@ static int read_row(struct fleet *f, struct mem *m, const char *id, struct drive
 		.limits = { js_int(limits, "memoryMb", 0), js_int(limits, "cpuMilli", 0),
 		    js_int(limits, "pids", 0), js_int(limits, "diskMb", 0) },
 		.lease_ms = pg_int(r, 0, 8),
-		.idle_ms = f->o.idle_s * 1000LL,
+		.idle_ms = f->idle_s * 1000LL,
 	};
 	if (e->code == ERR_NONE && s->lease_ms <= 0)
 		return err_set(e, ERR_CONFLICT, "The lease ended before the sandbox was built.");
@@ -106,7 +106,7 @@ static bool cancelled(struct fleet *f, const struct box *b)
 /* The first channel, or NULL: what went wrong, with the sandbox's last words. */
 static struct channel *await(struct fleet *f, struct box *b, struct err *e)
 {
-	int64_t deadline = clock_ms() + f->o.start_s * 1000LL;
+	int64_t deadline = clock_ms() + f->start_s * 1000LL;
 	char what[ERR_MSG_MAX / 2] = "did not answer in time";
 	/* A box answers within a few milliseconds of its start as a rule: ask soon, then every 150 ms. */
 	for (int pause = ASK_FIRST_MS;; pause = pause * 2 > ASK_MS ? ASK_MS : pause * 2) {

@@ -40,6 +40,7 @@ struct box {
 };
 struct fleet {
 	struct fleet_opts o;
+	_Atomic int start_s, idle_s;
 	pthread_mutex_t lock; /* everything below, and the boxes' states */
 	pthread_cond_t moved; /* a state changed, or the last user went */
 	struct box *boxes;
