@@ -128,6 +128,19 @@ static int detect_v1(struct cgroups *g, const char *root, struct err *e)
 	return 0;
 }
 
+/* The root group has no memory.swap.max of its own; any other has it when the kernel counts swap. */
+static bool counts_swap(const struct cgroups *g)
+{
+	auto_dir DIR *d = opendir(g->hierarchy[0]);
+	for (struct dirent *i; d != NULL && (i = readdir(d)) != NULL;) {
+		char file[FILE_MAX];
+		path_fmt(file, "%s/%s/memory.swap.max", g->hierarchy[0], i->d_name);
+		if (i->d_name[0] != '.' && access(file, F_OK) == 0)
+			return true;
+	}
+	return false;
+}
+
 int cgroups_detect(struct cgroups *g, const char *root, struct err *e)
 {
 	char file[FILE_MAX], have[512];
@@ -142,8 +155,7 @@ int cgroups_detect(struct cgroups *g, const char *root, struct err *e)
 	if (strstr(have, "memory") == NULL || strstr(have, "pids") == NULL || strstr(have, "cpu") == NULL)
 		return err_set(e, ERR_UNAVAILABLE,
 		    "The control group controllers memory, pids and cpu are not all there.");
-	/* The root has no memory.swap.max of its own; /proc says whether the kernel counts swap at all. */
-	g->swap = access("/proc/swaps", F_OK) == 0;
+	g->swap = counts_swap(g);
 	return 0;
 }
 

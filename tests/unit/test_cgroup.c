@@ -253,7 +253,12 @@ static void version_two_needs_its_controllers(void **s)
 	put(dir, "cgroup.controllers", "cpuset cpu io memory pids\n");
 	assert_int_equal(cgroups_detect(&g, dir, &e), 0);
 	assert_true(g.v2);
+	assert_false(g.swap);
 	assert_int_equal(g.n, 1);
+	sub_dir(dir, "systemd");
+	put(dir, "systemd/memory.swap.max", "max\n");
+	assert_int_equal(cgroups_detect(&g, dir, &e), 0);
+	assert_true(g.swap);
 	remove_tree(dir);
 }
 
