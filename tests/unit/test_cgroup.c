@@ -196,7 +196,7 @@ static void sub_dir(const char *dir, const char *name)
 static void remove_tree(const char *dir)
 {
 	static const char *const files[] = { "memory/memory.memsw.limit_in_bytes", "cgroup.controllers",
-		NULL };
+		"systemd/memory.swap.max", NULL };
 	static const char *const dirs[] = { "memory", "pids", "cpu,cpuacct", "freezer", "systemd", NULL };
 	char path[256];
 	for (const char *const *f = files; *f != NULL; f++) {
