@@ -9,9 +9,10 @@
 #include "io/pg.h"
 #include "op/metrics.h"
 #include "op/op.h"
+#include "sandbox/client.h"
 #include "sandbox/lease.h"
 
-enum { TAKE_MS = 2000, METRICS_MAX_BYTES = 1 << 20 };
+enum { TAKE_MS = 2000, NODE_WAIT_MS = 2000, METRICS_MAX_BYTES = 1 << 20 };
 
 static const char *const oks[] = { "ok", NULL };
 static const struct param ok_out[] = {
@@ -38,7 +39,9 @@ static json_t *get_ready(struct ctx *c, json_t *in, struct err *e)
 	if (pending > 0)
 		err_set(e, ERR_UNAVAILABLE, "The database lacks %d migrations: run `gatehouse migrate`.",
 		    pending);
-	return pending == 0 && lease_offered(db, e) == 0 ? js_pack("{s:s}", "status", "ok") : NULL;
+	if (pending != 0 || lease_offered(db, e) != 0 || box_nodes_answer(db, NODE_WAIT_MS, e) != 0)
+		return NULL;
+	return js_pack("{s:s}", "status", "ok");
 }
 
 static json_t *get_openapi(struct ctx *c, json_t *in, struct err *e)

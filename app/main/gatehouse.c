@@ -110,6 +110,18 @@ static int key_act(struct pg *db, void *arg, struct err *e)
 	return 0;
 }
 
+/* What a key may be is written once, in the op's row. */
+static int check_key(const struct cred_new *want, struct err *e)
+{
+	auto_json json_t *in = js_pack("{s:s, s:s}", "name", want->name, "user", want->user);
+	if (want->expires_at != NULL)
+		js_set_str(in, "expiresAt", want->expires_at);
+	if (want->scopes != NULL)
+		js_set(in, "scopes", cred_scopes(want->scopes));
+	const struct op *op = op_by_id(handlers_all, "create_key");
+	return op_check(op->in, in, op->flags, e);
+}
+
 static int cmd_key_create(char **args, struct err *e)
 {
 	struct cred_new want = { .kind = CRED_KEY };
@@ -128,7 +140,7 @@ static int cmd_key_create(char **args, struct err *e)
 		return err_set(e, ERR_BAD_REQUEST, "Say whose key it is: --org ORG --user USER.");
 	if (want.name == NULL)
 		want.name = want.user;
-	return with_database(key_act, &want, e);
+	return check_key(&want, e) != 0 ? -1 : with_database(key_act, &want, e);
 }
 
 struct revoke_ask {

@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/js.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "sandbox/client_int.h"
 #include "sandbox/node.h"
@@ -12,14 +14,21 @@
 
 enum { FILE_MS = 600 * 1000 };
 
-static int address(const struct pg_res *r, const char *id, struct box_addr *a, struct err *e)
+/* nodes.address */
+static int door(const char *at, struct box_addr *a, struct err *e)
 {
-	const char *at = pg_str(r, 0, 3);
 	if (!str_starts(at, "unix:") || strlen(at) - 5 >= sizeof a->socket)
 		return err_set(
 		    e, ERR_INTERNAL, "The address of the sandbox's node is not one this version can reach.");
-	(void)snprintf(a->id, sizeof a->id, "%s", id);
 	(void)snprintf(a->socket, sizeof a->socket, "%s", at + 5);
+	return 0;
+}
+
+static int address(const struct pg_res *r, const char *id, struct box_addr *a, struct err *e)
+{
+	if (door(pg_str(r, 0, 3), a, e) != 0)
+		return -1;
+	(void)snprintf(a->id, sizeof a->id, "%s", id);
 	(void)snprintf(a->node, sizeof a->node, "%s", pg_str(r, 0, 1));
 	(void)snprintf(a->workdir, sizeof a->workdir, "%s", pg_str(r, 0, 2));
 	return 0;
@@ -89,6 +98,28 @@ int client_call(const struct box_addr *a, const char *method, const char *url, c
 		rc = err_replace(e, ERR_UPSTREAM, "The sandbox's node gave no sensible answer.");
 	http_res_free(&res);
 	return rc;
+}
+
+int box_nodes_answer(struct pg *db, int wait_ms, struct err *e)
+{
+	auto_mem struct mem *m = mem_new();
+	auto_res struct pg_res *r = PG(db, &q_node_doors, e, pg_num(m, NODE_SILENT_S));
+	if (r == NULL)
+		return -1;
+	int64_t deadline = clock_ms() + wait_ms;
+	struct err last = { 0 };
+	for (int i = 0; i < pg_rows(r) && clock_left_ms(deadline) > 0; i++) {
+		struct box_addr a = { 0 };
+		struct err one = { 0 };
+		if (door(pg_str(r, i, 1), &a, &one) == 0 &&
+		    client_call(&a, "GET", "http://node/v1/node/ready", NULL, clock_left_ms(deadline), NULL,
+			&one) == 0)
+			return 0;
+		log_warn("a node does not answer at its door", "node", pg_str(r, i, 0), "error", one.msg);
+		last = one;
+	}
+	return err_set(e, ERR_UNAVAILABLE, "No node's sandboxd answers at its door%s%s",
+	    last.code == ERR_NONE ? "." : ": ", last.msg);
 }
 
 int client_stop(const struct box_addr *a, const char *cmd, int *stopped, struct err *e)

@@ -17,6 +17,9 @@ struct box_addr { /* where a live sandbox is reached */
 };
 int box_find(struct pg *db, const char *org, const char *id, struct box_addr *a, struct err *e);
 
+/* 0 when some node that offers sandboxes answers at its door within wait_ms; ERR_UNAVAILABLE otherwise. For /ready. */
+int box_nodes_answer(struct pg *db, int wait_ms, struct err *e);
+
 struct box_cmd {
 	const json_t *argv;  /* array of strings */
 	const char *dir;     /* NULL: the workdir */

@@ -23,6 +23,11 @@ SELECT n.name, n.heartbeat_at > now() - make_interval(secs => $1::int), n.refusa
 FROM nodes n LEFT JOIN LATERAL unnest(n.runtimes) AS r (runtime) ON true
 ORDER BY n.name
 
+-- name: node_doors
+-- $1 seconds after which a silent node counts as gone: where those that offer something are reached.
+SELECT name, address FROM nodes
+WHERE heartbeat_at > now() - make_interval(secs => $1::int) AND refusal = '' AND cardinality(runtimes) > 0 ORDER BY name
+
 -- name: node_pick
 -- $1 runtime, $2 must be contained, $3 seconds of silence allowed. The least loaded; its row is locked until the commit, so that
 -- the slot that is chosen next is nobody else's.

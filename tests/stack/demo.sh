@@ -6,10 +6,13 @@ top=$(cd "$(dirname "$0")/../.." && pwd)
 [ "$(id -u)" = 0 ] || die "run it as root: sudo make run"
 cd "$top"
 dir=$(state_dir "$top")
-finished=0
-# Ctrl-C, or a failure, leaves nothing running that this invocation may have started half-way.
+# Ctrl-C, or a failure, leaves nothing running that was not running before.
+running=0
+[ ! -f "$dir/pid/api1" ] || ! alive "$dir/pid/api1" || running=1
+finished=$running
 cleanup() {
-  [ $finished = 1 ] || { echo "stopping what was started" >&2; trap - EXIT; tests/stack/stack.sh down "$dir" || true; }
+  trap '' INT TERM # a second Ctrl-C does not stop the stopping
+  [ $finished = 1 ] || { echo "stopping what was started" >&2; tests/stack/stack.sh down "$dir" || true; }
 }
 trap cleanup EXIT
 trap 'exit 130' INT

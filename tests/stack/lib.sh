@@ -12,6 +12,13 @@ alive() { # alive FILE: is the process of that pid file running?
 }
 pid_of() { local pid rest; read -r pid rest <"$1" && echo "$pid"; }
 remember() { echo "$2 $(starttime "$2")" >"$1"; }
+end_session() { # what a killed process left in its session (nginx's workers): every part is started with setsid
+  local pid rest p
+  [ -s "$1" ] && read -r pid rest <"$1" && [ -n "$pid" ] || return 0
+  for p in /proc/[0-9]*; do
+    [ "$(sed -E 's/.*\) //' "$p/stat" 2>/dev/null | cut -d' ' -f4)" = "$pid" ] && kill -KILL "${p#/proc/}" 2>/dev/null || true
+  done
+}
 end_pid() { # end_pid FILE [SIGNAL] [SECONDS]: signal, wait, kill; the file is removed
   local file=$1 pid deadline
   if alive "$file"; then

@@ -148,10 +148,18 @@ start_pg() {
   fi
 }
 start_nginx() {
+  local port deadline=$((SECONDS + 10))
+  end_session "$pids/nginx" # workers whose master was killed hold the ports
   rm -f "$run"/internal/door*.sock
   (cd / && exec setsid /usr/sbin/nginx -p "$dir/nginx" -c "$dir/nginx/nginx.conf" -e "$log/nginx.log" -g 'daemon off;' \
     >>"$log/nginx.log" 2>&1 </dev/null) &
   remember "$pids/nginx" $!
+  for port in $PORTS; do
+    until port_taken "$port" && alive "$pids/nginx"; do
+      alive "$pids/nginx" && [ $SECONDS -lt $deadline ] || die "nginx ended at start: $(tail -1 "$log/nginx.log")"
+      sleep 0.02
+    done
+  done
 }
 daemon() { # daemon NAME USER BINARY [KEY=value ...]
   local part=$1 user=$2 bin=$3 as=()
@@ -162,9 +170,15 @@ daemon() { # daemon NAME USER BINARY [KEY=value ...]
     "$@" "${as[@]}" "$dir/bin/$bin" >>"$log/$part.log" 2>&1 </dev/null) &
   remember "$pids/$part" $!
 }
+outdated() { # does it run a binary that has been replaced since?
+  case $(readlink "/proc/$(pid_of "$1")/exe") in "$dir/bin/"*' (deleted)') return 0 ;; *) return 1 ;; esac
+}
 start_part() {
   local part=$1 i=${1//[a-z]/}
-  ! alive "$pids/$part" || return 0
+  if alive "$pids/$part"; then
+    outdated "$pids/$part" || return 0
+    end_pid "$pids/$part" TERM 30
+  fi
   case $part in
   pg) start_pg ;;
   nginx) start_nginx ;;
