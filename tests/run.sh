@@ -1,22 +1,29 @@
 #!/bin/bash
-# run.sh SECONDS PROGRAM… - run test programs one after the other: cmocka's closing lines of each, all of its output when it
-# fails or takes longer. Every program is run; the exit status says whether all passed.
+# run.sh SECONDS PROGRAM… - run test programs, TEST_JOBS (3) at a time since many only wait: cmocka's closing lines of each,
+# all of its output when it fails or takes longer. Every program is run; the exit status says whether all passed.
 set -uo pipefail
 limit=$1; shift
-failed=()
-for program in "$@"; do
-  log=$program.log
-  begin=$SECONDS
-  timeout --kill-after=10 "$limit" "$program" >"$log" 2>&1
+failed=$(mktemp)
+trap 'rm -f "$failed"' EXIT
+
+one() {
+  local log=$1.log begin=$SECONDS status name=${1##*/} said
+  timeout --kill-after=10 "$limit" "$1" >"$log" 2>&1
   status=$?
-  name=${program##*/}
   if [ $status = 0 ]; then
-    echo "$name ($((SECONDS - begin)) s)"
-    grep -E '^\[ *(=+|PASSED|SKIPPED) *\].* test' "$log" | grep -v Running
+    said="$name ($((SECONDS - begin)) s)
+$(grep -E '^\[ *(=+|PASSED|SKIPPED) *\].* test' "$log" | grep -v Running)"
   else
-    cat "$log"
-    if [ $status = 124 ] || [ $status = 137 ]; then echo "$name took longer than $limit s"; fi
-    failed+=("$name")
+    said=$(cat "$log")
+    if [ $status = 124 ] || [ $status = 137 ]; then said+="
+$name took longer than $limit s"; fi
+    echo "$name" >>"$failed"
   fi
+  printf '%s\n' "$said" # in one piece, whatever the other one says
+}
+for program in "$@"; do
+  while [ "$(jobs -rp | wc -l)" -ge "${TEST_JOBS:-3}" ]; do wait -n; done
+  one "$program" &
 done
-[ ${#failed[@]} = 0 ] || { echo "failed: ${failed[*]}" >&2; exit 1; }
+wait
+[ ! -s "$failed" ] || { echo "failed: $(paste -sd' ' "$failed")" >&2; exit 1; }
