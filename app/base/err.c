@@ -25,6 +25,7 @@ static const struct {
 	[ERR_UPSTREAM] = { 502, "upstream", "upstream_error", 69 },
 	[ERR_UNAVAILABLE] = { 503, "unavailable", "api_error", 75 },
 	[ERR_TIMEOUT] = { 504, "timeout", "upstream_error", 75 },
+	[ERR_STORAGE] = { 507, "no_space", "api_error", 74 },
 	[ERR_INTERNAL] = { 500, "internal", "api_error", 70 },
 };
 

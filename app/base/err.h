@@ -21,6 +21,7 @@ enum err_code {
 	ERR_UPSTREAM,     /* 502: a back end answered wrongly */
 	ERR_UNAVAILABLE,  /* 503: try again (Retry-After is sent) */
 	ERR_TIMEOUT,      /* 504 */
+	ERR_STORAGE,      /* 507: what it writes to is full; trying again does not help */
 	ERR_INTERNAL,     /* 500: our own fault, or PostgreSQL refused what we sent */
 	ERR_MAX_
 };

@@ -186,7 +186,10 @@ void cmd_feed(struct box *b, struct cmd *c, const unsigned char *p, size_t n)
 	}
 	c->in_n += n;
 	if (c->in_n > PROTO_STDIN_MAX) {
-		refuse(b, c, EFBIG, "stdin");
+		if (!c->unheard)
+			say_error(b, c->id, PROTO_TOO_LARGE, "Standard input has at most %d bytes.",
+			    PROTO_STDIN_MAX);
+		cmd_forget(b, c);
 		return;
 	}
 	while (n > 0) {

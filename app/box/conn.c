@@ -163,9 +163,12 @@ enum proto_fault fault_of(int err)
 	case ENOTEMPTY:
 	case ETXTBSY:
 		return PROTO_CONFLICT;
-	case EFBIG:
 	case E2BIG:
 		return PROTO_TOO_LARGE;
+	case ENOSPC:
+	case EDQUOT:
+	case EFBIG: /* of a write: more than this file may become here */
+		return PROTO_FULL;
 	case EINVAL:
 	case ELOOP:
 	case ENXIO: /* a socket in the file system */

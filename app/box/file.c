@@ -82,7 +82,28 @@ static const char *fault_text(int err)
 	case ENOTDIR:
 		return "A part of the path is not a directory.";
 	case EINVAL:
+	case ENXIO:
 		return "That is neither a file nor a directory.";
+	case EACCES:
+	case EPERM:
+		return "The permissions of the path do not allow it.";
+	case EROFS:
+		return "The path cannot be written to.";
+	case ENAMETOOLONG:
+		return "The path, or one name in it, is too long.";
+	case ELOOP:
+		return "The path leads through too many symbolic links.";
+	case ETXTBSY:
+		return "That is a program which is running.";
+	case ENOSPC:
+	case EDQUOT:
+	case EFBIG:
+		return "The sandbox's disk is full: remove files, or lease a sandbox with a larger "
+		       "`limits.diskMb`.";
+	case ENOMEM:
+	case EMFILE:
+	case ENFILE:
+		return "The sandbox has no memory or descriptors left: try again.";
 	default:
 		return NULL;
 	}
@@ -91,7 +112,10 @@ static const char *fault_text(int err)
 static void refuse(struct box *b, uint32_t id, int err)
 {
 	const char *text = fault_text(err);
-	say_error(b, id, fault_of(err), "%s", text != NULL ? text : strerror(err));
+	if (text != NULL)
+		say_error(b, id, fault_of(err), "%s", text);
+	else
+		say_error(b, id, fault_of(err), "The file system refused it: %s.", strerror(err));
 }
 
 static void fail(struct box *b, struct xfer *x, int err)

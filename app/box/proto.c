@@ -283,6 +283,8 @@ enum err_code proto_fault_code(uint8_t fault)
 		return ERR_TOO_LARGE;
 	case PROTO_NO_ROOM:
 		return ERR_UNAVAILABLE;
+	case PROTO_FULL:
+		return ERR_STORAGE;
 	default:
 		return ERR_UPSTREAM;
 	}

@@ -199,8 +199,9 @@ enum proto_fault {     /* ERROR is u8 fault, string message */
 	PROTO_OUTSIDE = 3, /* a path that is not in the workspace */
 	PROTO_CONFLICT = 4,
 	PROTO_TOO_LARGE = 5,
-	PROTO_NO_ROOM = 6, /* no memory, processes, descriptors or disk */
+	PROTO_NO_ROOM = 6, /* no memory, processes or descriptors: another time it may work */
 	PROTO_INTERNAL = 7,
+	PROTO_FULL = 8, /* no disk: it will not work until something is removed */
 };
 /* The error a fault becomes for callers; an unknown one is ERR_UPSTREAM. */
 enum err_code proto_fault_code(uint8_t fault);

@@ -43,7 +43,7 @@ static const char *phrase(int status)
 		{ 403, "Forbidden" }, { 404, "Not Found" }, { 405, "Method Not Allowed" },
 		{ 409, "Conflict" }, { 413, "Content Too Large" }, { 415, "Unsupported Media Type" },
 		{ 429, "Too Many Requests" }, { 500, "Internal Server Error" }, { 502, "Bad Gateway" },
-		{ 503, "Service Unavailable" }, { 504, "Gateway Timeout" } };
+		{ 503, "Service Unavailable" }, { 504, "Gateway Timeout" }, { 507, "Insufficient Storage" } };
 	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
 		if (known[i].status == status)
 			return known[i].text;

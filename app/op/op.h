@@ -52,6 +52,7 @@ enum op_flag {
 	OP_ADMIN = 128,   /* org-admin of the caller's org */
 	OP_SUPER = 256,   /* super-admin */
 	OP_LAX = 512,     /* compatibility door: unknown fields are ignored (HTTP-3) */
+	OP_STORES = 2048, /* writes where space is bounded: may answer 507 */
 	OP_LONG =
 	    1024, /* one answer, but it may take long: a thread of its own too, so that no worker waits */
 };

@@ -1,6 +1,7 @@
 /*
  * The document is made from the rows and nothing else (OP-1). Error answers are derived: what the server core itself can
- * answer for a row (400, 401, 403, 413, 415, 503), 404 where a path names a thing, 409 where something is changed.
+ * answer for a row (400, 401, 403, 413, 415, 503), 404 where a path names a thing, 409 where something is changed,
+ * 507 where a row says that it stores.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -24,6 +25,7 @@ static const struct {
 	{ 413, "TooLarge", "The body is larger than the op takes." },
 	{ 415, "NotJson", "The body must be sent as application/json." },
 	{ 503, "Unavailable", "Try again after the seconds in Retry-After." },
+	{ 507, "NoSpace", "What it writes to is full; the same request fails again until there is room." },
 };
 
 static json_t *text(const char *s)
@@ -97,6 +99,8 @@ static bool can_answer(const struct op *op, const struct route *r, int status)
 		return body || (op->flags & OP_RAW_IN) != 0;
 	case 415:
 		return body;
+	case 507:
+		return (op->flags & OP_STORES) != 0;
 	default:
 		return true;
 	}

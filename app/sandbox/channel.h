@@ -129,7 +129,7 @@ int channel_list(struct channel *c, uint32_t cmd, const struct channel_wait *w, 
 pid_t channel_host_pid(pid_t init, pid_t inner);
 
 /* ---- files: absolute paths inside the sandbox, or relative to its working directory. ERR_FORBIDDEN outside
- * the workspace, ERR_NOT_FOUND, ERR_CONFLICT (is a directory, is not one), ERR_UNAVAILABLE (disk full). */
+ * the workspace, ERR_NOT_FOUND, ERR_CONFLICT (is a directory, is not one), ERR_STORAGE (disk full); e names `path` where it is at fault. */
 struct channel_file {
 	int kind; /* PROTO_KIND_* */
 	unsigned mode;

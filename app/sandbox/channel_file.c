@@ -1,4 +1,5 @@
 /* channel_file.c - files over the channel, in constant memory (SBX-47). */
+#include <stdio.h>
 #include <string.h>
 
 #include "sandbox/channel_impl.h"
@@ -11,6 +12,16 @@ static int path_fits(const char *path, struct err *e)
 		return err_field(
 		    e, ERR_BAD_REQUEST, "path", "path must have 1 to %d bytes.", LIMIT_PATH_BYTES - 1);
 	return 0;
+}
+
+/* A refusal that the box bases on the path names it, whichever request it answers. */
+static int refused(const struct piece *p, struct err *e)
+{
+	(void)piece_error(p, e);
+	if (e->code == ERR_BAD_REQUEST || e->code == ERR_FORBIDDEN || e->code == ERR_NOT_FOUND ||
+	    e->code == ERR_CONFLICT)
+		(void)snprintf(e->param, sizeof e->param, "path");
+	return -1;
 }
 
 static int aborted(struct err *e)
@@ -72,7 +83,7 @@ static int read_stat(struct channel *c, struct entry *en, const struct channel_w
 		if (p == NULL)
 			return -1;
 		if (p->type == PROTO_ERROR)
-			return piece_error(p, e);
+			return refused(p, e);
 		struct proto_in in = piece_in(p);
 		if (p->type == PROTO_DONE) {
 			*value = proto_get_u64(&in);
@@ -129,7 +140,7 @@ static int read_data(
 		if (p == NULL)
 			return -1;
 		if (p->type == PROTO_ERROR)
-			return piece_error(p, e);
+			return refused(p, e);
 		if (p->type == PROTO_DONE)
 			return 0;
 		if (p->type == PROTO_FILE) {
@@ -241,7 +252,7 @@ int channel_put(struct channel *c, const char *path, int mode, const struct chan
 	if (last == NULL)
 		return -1;
 	if (last->type == PROTO_ERROR)
-		return piece_error(last, e);
+		return refused(last, e);
 	struct proto_in in = piece_in(last);
 	uint64_t n = proto_get_u64(&in);
 	if (size != NULL)

@@ -453,7 +453,42 @@ static void a_path_out_of_the_workspace_is_refused(void **s)
 		file_op(
 		    "write", js_pack("{s:s,s:s,s:s}", "id", host_box, "path", out[i], "content", "x"), &w2);
 		assert_int_equal(w2.status, 403);
+		assert_string_equal(web_error(&w, "param"), "path");
+		assert_string_equal(web_error(&w2, "param"), "path");
 	}
+}
+
+/* HTTP-4: there is no room and will be none: no 503, which says that another try may do. */
+static void a_full_disk_is_no_reason_to_try_again(void **s)
+{
+	(void)s;
+	char id[40], path[200];
+	sbx_lease(&stack, acme.key, js_pack("{s:{s:i,s:i}}", "limits", "memoryMb", 256, "diskMb", 32), id);
+	assert_int_not_equal(sbx_sh(&stack, acme.key, id, "head -c 100M /dev/zero >big", NULL), 0);
+	auto_free char *body = calloc(1, 100001);
+	assert_non_null(body);
+	memset(body, 'x', 100000);
+	auto_web struct web posted = { 0 }, put = { 0 };
+	const struct web *const both[] = { &posted, &put };
+	file_op("write", js_pack("{s:s,s:s,s:s}", "id", id, "path", "more", "content", body), &posted);
+	(void)snprintf(path, sizeof path, "/v1/sandboxes/%s/files?path=more", id);
+	web_do(&stack,
+	    &(struct web_req){ .method = "PUT",
+		.path = path,
+		.key = acme.key,
+		.body = body,
+		.body_n = 100000,
+		.type = "application/octet-stream" },
+	    &put);
+	for (int i = 0; i < 2; i++) {
+		const struct web *w = both[i];
+		if (w->status != 507)
+			fail_msg("%d: %ld %s", i, w->status, w->body);
+		assert_string_equal(web_error(w, "code"), "no_space");
+		assert_string_equal(web_error(w, "type"), "api_error");
+		assert_null(strcasestr(w->headers, "\nRetry-After:"));
+	}
+	sbx_end(&stack, acme.key, id);
 }
 
 static void an_upload_is_streamed_and_parts_are_read(void **s)
@@ -530,6 +565,7 @@ int main(void)
 		cmocka_unit_test(a_session_is_told_the_output_and_the_end),
 		cmocka_unit_test(what_is_written_is_read_and_listed),
 		cmocka_unit_test(a_path_out_of_the_workspace_is_refused),
+		cmocka_unit_test(a_full_disk_is_no_reason_to_try_again),
 		cmocka_unit_test(an_upload_is_streamed_and_parts_are_read),
 	};
 	return cmocka_run_group_tests_name("sandbox_run", tests, up, down);

@@ -69,7 +69,7 @@ static const struct op toy_ops[] = {
 	    .scope = "x",
 	    .in = in,
 	    .out = out,
-	    .flags = OP_RAW_IN },
+	    .flags = OP_RAW_IN | OP_STORES },
 	{ .id = "hid", .routes = { { "GET", "/git/x" } }, .flags = OP_HIDDEN },
 	{ .id = "node", .routes = { { "GET", "/v1/node" } }, .flags = OP_INTERNAL },
 	{ .id = "free", .routes = { { "GET", "/v1/free" } }, .flags = OP_PUBLIC },
@@ -153,6 +153,9 @@ static void errors_and_credentials_are_stated(void **s)
 	    at(d, "paths|/v1/x/run|post|responses|415"), "{\"$ref\":\"#/components/responses/NotJson\"}");
 	assert_string_equal(at(d, "paths|/v1/x/{id}|get|responses|415"), "");
 	assert_string_not_equal(at(d, "paths|/v1/x/{id}|get|responses|404"), "");
+	assert_string_equal(at(d, "paths|/v1/x/{id}|get|responses|507"), "");
+	assert_string_equal(
+	    at(d, "paths|/v1/x/{id}/raw|put|responses|507"), "{\"$ref\":\"#/components/responses/NoSpace\"}");
 	assert_string_equal(at(d, "paths|/v1/free|get|security"), "[]");
 	assert_string_equal(at(d, "paths|/v1/free|get|responses|401"), "");
 	assert_string_equal(at(d, "security"), "[{\"key\":[]}]");
