@@ -260,6 +260,30 @@ static void a_full_disk_is_the_commands_error(void **s)
 	sbx_end(&stack, acme.key, id);
 }
 
+/* Neither shared memory nor files without content take the memory that commands need. */
+static void a_small_sandbox_is_full_before_it_is_out_of_memory(void **s)
+{
+	(void)s;
+	char id[40];
+	auto_web struct web w = { 0 };
+	sbx_lease(&stack, acme.key, js_pack("{s:{s:i,s:i}}", "limits", "memoryMb", 256, "diskMb", 128), id);
+	sbx_run(&stack, acme.key, id,
+	    js_pack("{s:s}", "command",
+		"head -c 300M /dev/zero >/dev/shm/big || echo full; rm /dev/shm/big; python3 - <<'E'\n"
+		"import errno\n"
+		"for d in ('/mnt/data', '/tmp', '/state'):\n"
+		"    try:\n"
+		"        for i in range(1 << 20):\n"
+		"            open(f'{d}/{i}', 'w').close()\n"
+		"    except OSError as e:\n"
+		"        print(errno.errorcode[e.errno], i < 64 << 10)\n"
+		"E\n"),
+	    &w);
+	assert_false(js_bool(w.json, "oom", false));
+	assert_string_equal(js_str(w.json, "stdout"), "full\nENOSPC True\nENOSPC True\nENOSPC True\n");
+	sbx_end(&stack, acme.key, id);
+}
+
 static void a_fork_bomb_stays_inside_and_is_stopped(void **s)
 {
 	(void)s;
@@ -565,6 +589,7 @@ int main(void)
 		cmocka_unit_test(the_tools_of_a_coding_run_work),
 		cmocka_unit_test(memory_that_runs_out_is_said),
 		cmocka_unit_test(a_full_disk_is_the_commands_error),
+		cmocka_unit_test(a_small_sandbox_is_full_before_it_is_out_of_memory),
 		cmocka_unit_test(a_fork_bomb_stays_inside_and_is_stopped),
 		cmocka_unit_test(a_lease_says_what_it_got),
 		cmocka_unit_test(gvisor_has_a_kernel_of_its_own),

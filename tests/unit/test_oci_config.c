@@ -137,6 +137,7 @@ static void what_can_be_written_is_sized_and_named(void **s)
 			for (const char *const *w = writable; *w != NULL; w++)
 				known = known || strcmp(*w, to) == 0;
 			assert_true(known && has_option(m, "size="));
+			assert_true(has_option(m, "nr_inodes=") || strcmp(to, "/dev") == 0);
 		}
 		/* Commands are run from the work directories. */
 		if (strcmp(to, "/mnt/data") == 0 || strcmp(to, "/tmp") == 0 ||
@@ -150,6 +151,32 @@ static void what_can_be_written_is_sized_and_named(void **s)
 		}
 	}
 	assert_int_equal(disk, 2048); /* the disk limit is all of them together */
+}
+
+static const json_t *mount_to(const json_t *config, const char *to)
+{
+	size_t i;
+	json_t *m;
+	json_array_foreach(json_object_get(config, "mounts"), i, m)
+		if (strcmp(js_str(m, "destination"), to) == 0)
+			return m;
+	return NULL;
+}
+
+/* SBX-30: it counts as memory, and must be full before that is */
+static void shared_memory_is_half_of_the_memory_and_a_gibibyte_at_most(void **s)
+{
+	(void)s;
+	static const struct {
+		long long memory_mb;
+		const char *size;
+	} of[] = { { 64, "size=32m" }, { 256, "size=128m" }, { 2048, "size=1024m" }, { 8192, "size=1024m" } };
+	for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
+		struct oci_config c = config(false, true);
+		c.limits.memory_mb = of[i].memory_mb;
+		auto_json json_t *j = oci_config(&c);
+		assert_true(has_option(mount_to(j, "/dev/shm"), of[i].size));
+	}
 }
 
 /* SBX-30 */
@@ -263,6 +290,7 @@ int main(void)
 		cmocka_unit_test(without_user_namespaces_the_id_is_one_of_the_range),
 		cmocka_unit_test(swap_is_limited_only_where_it_is_counted),
 		cmocka_unit_test(what_can_be_written_is_sized_and_named),
+		cmocka_unit_test(shared_memory_is_half_of_the_memory_and_a_gibibyte_at_most),
 		cmocka_unit_test(there_is_no_capability_and_no_way_to_one),
 		cmocka_unit_test(no_resource_limit_is_above_our_own),
 		cmocka_unit_test(the_command_line_of_a_probe_replaces_the_box),

@@ -12,6 +12,9 @@
 
 enum {
 	MIB = 1 << 20,
+	SHM_MAX_MB = 1024, /* SBX-30: what a browser needs */
+	INODES_PER_MIB =
+	    256, /* one for a page, so that empty files (about 1 KiB of memory each) add a quarter at most */
 	CPU_PERIOD_US = 100000,
 	/* Threads and ptrace stubs of gVisor's kernel are processes of the host too. */
 	GVISOR_PIDS = 512,
@@ -54,10 +57,13 @@ static void mount_at(
 	    js_pack("{s:s,s:s,s:s,s:o}", "destination", to, "type", type, "source", source, "options", list));
 }
 
+/* Memory of the sandbox: a bound on bytes and on files, so that a writer is told ENOSPC and nothing is killed. (gVisor
+ * counts only the bytes.) */
 static void scratch(json_t *mounts, const char *to, long long size_mb, const char *options)
 {
-	char text[128];
-	(void)snprintf(text, sizeof text, "nosuid,nodev,size=%lldm,%s", size_mb, options);
+	char text[160];
+	(void)snprintf(text, sizeof text, "nosuid,nodev,size=%lldm,nr_inodes=%lld,%s", size_mb,
+	    size_mb * INODES_PER_MIB, options);
 	mount_at(mounts, to, "tmpfs", "tmpfs", text);
 }
 
@@ -76,7 +82,8 @@ static json_t *mounts(const struct oci_config *c)
 	mount_at(m, "/proc", "proc", "proc", "nosuid,noexec,nodev");
 	mount_at(m, "/dev", "tmpfs", "tmpfs", "nosuid,noexec,strictatime,mode=755,size=64k");
 	mount_at(m, "/dev/pts", "devpts", "devpts", "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620");
-	mount_at(m, "/dev/shm", "tmpfs", "shm", "nosuid,nodev,noexec,mode=1777,size=1024m");
+	long long shm_mb = c->limits.memory_mb / 2;
+	scratch(m, "/dev/shm", shm_mb < SHM_MAX_MB ? shm_mb : SHM_MAX_MB, "noexec,mode=1777");
 	mount_at(m, "/usr", "bind", "/usr", bind);
 	for (const char *const *e = c->etc; *e != NULL; e++)
 		mount_at(m, *e, "bind", *e, bind);
