@@ -9,7 +9,7 @@
 #include "code/verify.h"
 #include "io/file.h"
 
-enum { GIT_S = 300, SUBJECT_BYTES = 100, MESSAGE_BYTES = 1024 };
+enum { GIT_S = 300, SUBJECT_BYTES = 100, MESSAGE_BYTES = 1024, WORDS_BYTES = 400, NO_EXIT = 256 };
 
 int run_read_tip(struct run *r, char tip[RGIT_ID_MAX], struct err *e)
 {
@@ -37,31 +37,97 @@ void run_message(const struct run *r, struct buf *out)
 	(void)buf_fmt(out, "\n\nRun: %s\n", r->session);
 }
 
-/* COD-6: what the commands say is not read; whether something changed is read from the tip. */
-static int run_quietly(struct run *r, json_t *argv, const char *in, struct err *e)
+/* The end of what git said, on one line: it names the file or the hook before its last "fatal". */
+static void last_words(const struct box_exit *x, struct buf *out)
 {
-	struct box_exit x = { 0 };
-	int rc = run_inside(r, r->checkout, argv, in, GIT_S, &x, e);
-	box_exit_free(&x);
-	return rc;
+	const struct buf *said = x->errout.n > 0 ? &x->errout : &x->out;
+	size_t from = said->n > WORDS_BYTES ? said->n - WORDS_BYTES : 0;
+	while (from > 0 && from < said->n && ((unsigned char)said->p[from] & 0xC0) == 0x80)
+		from++;
+	struct str rest = { said->n == 0 ? "" : said->p + from, said->n - from }, line;
+	while (str_cut(&rest, '\n', &line)) {
+		size_t n = utf8_valid(line.p, line.n);
+		if (n == 0 || memmem(line.p, n, "hint:", 5) == line.p)
+			continue;
+		(void)buf_fmt(out, "%s%.*s", out->n == 0 ? "" : "; ", (int)n, line.p);
+	}
 }
 
-int run_commit(struct run *r, struct err *e)
+/*
+ * A command of ours, argv taken: how it exited, NO_EXIT when it was killed. Whatever is not 0 is written to *why, as the
+ * caller knows what that means. -1 only when it is unknown how it ended, or the attempt may not go on.
+ */
+static int git(struct run *r, const char *what, json_t *argv, const char *in, struct err *why, struct err *e)
+{
+	struct box_exit x = { 0 };
+	auto_buf struct buf words = BUF(2 * WORDS_BYTES);
+	int rc = run_inside(r, r->checkout, argv, in, GIT_S, &x, e);
+	int code = x.signal[0] != 0 || x.timed_out || x.exit_code < 0 ? NO_EXIT : x.exit_code;
+	last_words(&x, &words);
+	box_exit_free(&x);
+	if (rc != 0)
+		return -1;
+	if (code != 0)
+		(void)run_fail(why, "commit_failed", "The work could not be committed: %s %s (%d): %s", what,
+		    code == NO_EXIT ? "was killed" : "failed", code, buf_c(&words));
+	return code;
+}
+
+/* 1: committed. 0: there was nothing to commit, or it could not be done, which is then in *why. */
+static int stage_and_commit(struct run *r, struct err *why, struct err *e)
 {
 	auto_buf struct buf message = BUF(MESSAGE_BYTES);
+	struct err ignored = { 0 }; /* whatever still stands in the way, git add names */
 	run_message(r, &message);
-	if (run_go(r, e) != 0 || run_quietly(r, js_pack("[s,s,s]", "git", "add", "-A"), NULL, e) != 0)
+	/* The tool has ended, so a lock that is still there belongs to a git that was killed. */
+	json_t *unlock = js_pack("[s,s,s,s]", "rm", "-f", "--", ".git/index.lock");
+	if (git(r, "rm", unlock, NULL, &ignored, e) < 0)
 		return -1;
+	json_t *add = js_pack("[s,s,s,s,s]", "git", "-c", "advice.addEmbeddedRepo=false", "add", "-A");
+	int rc = git(r, "git add", add, NULL, why, e);
+	if (rc != 0)
+		return rc < 0 ? -1 : 0;
+	/* Exit 1: nothing to commit. It runs no hook, so nobody else can make it say so. */
+	struct err looked = { 0 };
+	json_t *look = js_pack("[s,s,s,s]", "git", "commit", "--porcelain", "--dry-run");
+	rc = git(r, "git commit", look, NULL, &looked, e);
+	if (rc > 1)
+		*why = looked;
+	if (rc != 0)
+		return rc < 0 ? -1 : 0;
 	json_t *commit = js_pack("[s,s,s,s,s,s,s,s]", "git", "-c", "commit.gpgSign=false", "commit", "-q",
 	    "--cleanup=whitespace", "-F", "-");
-	if (run_quietly(r, commit, buf_c(&message), e) != 0 || run_read_tip(r, r->tip, e) != 0)
+	rc = git(r, "git commit", commit, buf_c(&message), why, e);
+	return rc < 0 ? -1 : rc == 0;
+}
+
+/* COD-6: changed is what moved the tip; that nothing changed is measured, not concluded from a commit that failed. */
+int run_commit(struct run *r, struct err *e)
+{
+	struct err why = { 0 };
+	int done = run_go(r, e) != 0 ? -1 : stage_and_commit(r, &why, e);
+	if (done < 0 || run_read_tip(r, r->tip, e) != 0)
 		return -1;
 	crash_point("run.committed");
+	bool moved = strcmp(r->tip, r->base) != 0;
 	if (r->tip[0] == 0 && r->base[0] != 0)
-		return err_set(e, ERR_BAD_REQUEST,
+		return run_fail(e, "commit_failed",
 		    "The checkout's repository can no longer be read after the tool; nothing was pushed.");
-	if (strcmp(r->tip, r->base) == 0)
+	if (done == 1 && !moved)
+		return run_fail(e, "commit_failed",
+		    "The work was committed, but the checkout is at the commit it began with again; nothing "
+		    "was "
+		    "pushed.");
+	if (!moved && why.code != ERR_NONE) {
+		*e = why;
+		return -1;
+	}
+	if (!moved)
 		return run_step(r, "commit", "ok", e, "Nothing changed");
+	if (why.code != ERR_NONE &&
+	    run_step(r, "commit", "failed", e, "Only what the tool committed itself is taken. %s", why.msg) !=
+		0)
+		return -1;
 	return run_step(r, "commit", "ok", e, "Committed %.12s", r->tip);
 }
 

@@ -54,6 +54,8 @@ enum task_why run_why(const struct run *r);
 bool run_cancelled(void *arg);
 /* 0, or -1 with e (reason "interrupted") when the attempt may not go on. */
 int run_go(const struct run *r, struct err *e);
+/* A fault of the run itself, under the `code` of its terminal event (handlers/coding.c lists them). Returns -1. */
+int run_fail(struct err *e, const char *code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /*
  * Call fn with a connection, again and again while PostgreSQL is away (REL-2), until it works, fails otherwise, or the job is
  * lost. A stale fence raises TASK_LOST. A write whose answer was lost may be done twice: fn must bear that.

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/redact.h"
+#include "base/str.h"
 #include "code/run.h"
 
 enum { DB_WAIT_MS = 2000, AGAIN_MS = 250, MESSAGE_BYTES = 2000, CTX_MS = 120 * 1000 };
@@ -69,6 +70,19 @@ int run_try(struct run *r, int (*fn)(struct run *r, struct pg *db, void *arg, st
 		}
 		(void)poll(NULL, 0, AGAIN_MS);
 	}
+}
+
+int run_fail(struct err *e, const char *code, const char *fmt, ...)
+{
+	char text[ERR_MSG_MAX];
+	va_list ap;
+	va_start(ap, fmt);
+	(void)vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	text[utf8_valid(text, strlen(text))] = 0;
+	if (e->code == ERR_NONE)
+		e->reason = code;
+	return err_set(e, ERR_UPSTREAM, "%s", text);
 }
 
 int run_fenced(struct err *e)
