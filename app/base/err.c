@@ -46,9 +46,13 @@ static __attribute__((format(printf, 4, 0))) void set(
     struct err *e, enum err_code code, const char *param, const char *fmt, va_list ap)
 {
 	assert(code > ERR_NONE && code < ERR_MAX_);
+	/* Put together elsewhere: what is formatted may be a part of *e. */
+	char msg[ERR_MSG_MAX] = "", named[ERR_PARAM_MAX];
+	(void)snprintf(named, sizeof named, "%s", param);
+	fill(msg, sizeof msg, fmt, ap);
 	e->code = code;
-	(void)snprintf(e->param, sizeof e->param, "%s", param);
-	fill(e->msg, sizeof e->msg, fmt, ap);
+	memcpy(e->param, named, sizeof e->param);
+	memcpy(e->msg, msg, sizeof e->msg);
 }
 
 void err_set_(struct err *e, enum err_code code, const char *fmt, ...)
@@ -90,11 +94,12 @@ void err_detail_(struct err *e, enum err_code code, const char *param, const cha
 
 void err_replace_(struct err *e, enum err_code code, const char *fmt, ...)
 {
-	err_clear(e);
+	struct err made = { .code = ERR_NONE };
 	va_list ap;
 	va_start(ap, fmt);
-	set(e, code, "", fmt, ap);
+	set(&made, code, "", fmt, ap);
 	va_end(ap);
+	*e = made;
 }
 
 void err_clear(struct err *e)

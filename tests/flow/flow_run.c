@@ -109,6 +109,31 @@ static void prompts_of_any_kind_are_prompts(void **s)
 	assert_string_equal(web_error(&longer, "param"), "prompt");
 }
 
+/* COD-6: what only a user without rights and with little room can meet; the other rows are in test_run_commit.c. */
+static void work_that_cannot_be_committed_is_an_error(void **s)
+{
+	(void)s;
+	static const struct {
+		const char *repo, *prompt, *words;
+	} rows[] = {
+		{ "unreadable", "import os; open('secret', 'w').write('x'); os.chmod('secret', 0)",
+		    "secret" },
+		{ "full",
+		    "open('new', 'w').write('work')\nf = open('fill', 'wb', 0)\ntry:\n    while True: "
+		    "f.write(b'x' * 4096)\nexcept OSError as e: print(e)",
+		    "o space left" },
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		auto_flow_run struct flow_run r = { 0 };
+		runs_repo(&stack, &acme, rows[i].repo);
+		runs_do(&stack, &acme, runs_task("python", rows[i].repo, rows[i].prompt), &r);
+		runs_check(&r, "error");
+		assert_string_equal(js_str(r.last, "code"), "commit_failed");
+		if (strstr(js_str(r.last, "message"), rows[i].words) == NULL)
+			fail_msg("\"%s\" is not in: %s", rows[i].words, js_str(r.last, "message"));
+	}
+}
+
 /* COD-6 */
 static void a_failed_tool_pushes_nothing_and_says_why(void **s)
 {
@@ -329,7 +354,7 @@ static void a_restart_of_postgresql_under_a_run_loses_nothing(void **s)
 static int setup(void **s)
 {
 	(void)s;
-	stack_up(&stack, 2, 2, 2, "JOB_LEASE_S=6\nRUNNER_JOBS=2\n");
+	stack_up(&stack, 2, 2, 2, "JOB_LEASE_S=6\nRUNNER_JOBS=2\nSANDBOX_DISK_MB=64\n");
 	stack_org(&stack, &acme);
 	stack_org(&stack, &other);
 	return 0;
@@ -355,6 +380,7 @@ int main(void)
 		cmocka_unit_test(a_run_may_have_no_repository_or_change_nothing),
 		cmocka_unit_test(an_empty_repository_gets_its_first_branch),
 		cmocka_unit_test(prompts_of_any_kind_are_prompts),
+		cmocka_unit_test(work_that_cannot_be_committed_is_an_error),
 		cmocka_unit_test(a_failed_tool_pushes_nothing_and_says_why),
 		cmocka_unit_test(a_base_that_does_not_exist_is_named),
 		cmocka_unit_test(a_tool_that_will_not_die_dies_at_its_time),

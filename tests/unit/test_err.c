@@ -24,6 +24,21 @@ static void test_the_first_error_wins_until_it_is_replaced(void **state)
 	assert_int_equal(e.code, ERR_NONE);
 }
 
+static void test_an_error_can_be_told_within_another(void **state)
+{
+	(void)state;
+	struct err e = { 0 };
+	(void)err_field(&e, ERR_NOT_FOUND, "id", "There is no such command.");
+	assert_int_equal(err_replace(&e, ERR_UPSTREAM, "It is unknown (%s): %.300s", e.param, e.msg), -1);
+	assert_string_equal(e.msg, "It is unknown (id): There is no such command.");
+	assert_string_equal(e.param, "");
+	assert_int_equal(e.code, ERR_UPSTREAM);
+	e.code = ERR_NONE; /* and where the first error is still to come */
+	(void)err_field(&e, ERR_INTERNAL, e.msg + strlen(e.msg) - 2, "[%s]", e.msg);
+	assert_string_equal(e.msg, "[It is unknown (id): There is no such command.]");
+	assert_string_equal(e.param, "d.");
+}
+
 /* HTTP-4 */
 static void test_details_are_gathered_and_the_first_is_the_error(void **state)
 {
@@ -77,6 +92,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_the_first_error_wins_until_it_is_replaced),
+		cmocka_unit_test(test_an_error_can_be_told_within_another),
 		cmocka_unit_test(test_details_are_gathered_and_the_first_is_the_error),
 		cmocka_unit_test(test_a_message_that_is_cut_stays_valid_utf8),
 		cmocka_unit_test(test_every_code_has_a_status_a_name_a_type_and_an_exit_status),
