@@ -35,6 +35,9 @@ static const struct pg_stmt end = { "fakebox_end",
 	"'running'",
 	2 };
 
+static const struct pg_stmt ask_end = { "fakebox_ask_end",
+	"UPDATE sandboxes SET end_asked_at = now() WHERE org = $1 AND id = $2 AND status = 'running'", 2 };
+
 static int unavailable(struct err *e, const char *why)
 {
 	return err_set(e, ERR_UNAVAILABLE, "%s", why);
@@ -63,6 +66,12 @@ int lease_offered(struct pg *db, struct err *e)
 {
 	(void)db, (void)e;
 	return 0;
+}
+
+int lease_ask_end(struct pg *db, const char *org, const char *id, struct err *e)
+{
+	auto_res struct pg_res *r = PG(db, &ask_end, e, org, id);
+	return r == NULL ? -1 : 0;
 }
 
 int lease_end(struct ctx *c, const char *org, const char *id, struct err *e)

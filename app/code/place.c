@@ -104,6 +104,11 @@ static int end_one(struct run *r, const char *id, struct err *e)
 	}
 }
 
+static int ask_end(struct run *r, struct pg *db, void *arg, struct err *e)
+{
+	return lease_ask_end(db, r->org, arg, e);
+}
+
 int run_unlease(struct run *r, struct err *e)
 {
 	if (!r->leased)
@@ -115,9 +120,12 @@ int run_unlease(struct run *r, struct err *e)
 		return rc;
 	if (rc == 0)
 		return run_step(r, "ended", "ok", e, "Sandbox %s is gone", r->box.id);
+	if (run_try(r, ask_end, r->box.id, e) != 0)
+		return -1;
 	log_warn("lease not ended", "run", r->id, "org", r->org, "sandbox", r->box.id, "error", one.msg);
 	return run_step(r, "ended", "failed", e,
-	    "Sandbox %s could not be confirmed gone; its node removes it: %s", r->box.id, one.msg);
+	    "Sandbox %s could not be confirmed gone; its node ends it as soon as it can: %s", r->box.id,
+	    one.msg);
 }
 
 struct ids {

@@ -248,12 +248,18 @@ json_t *lease_take(struct ctx *c, const struct lease_want *w, bool *created, str
 	return db == NULL ? NULL : lease_get(db, w->org, p.id, e);
 }
 
+int lease_ask_end(struct pg *db, const char *org, const char *id, struct err *e)
+{
+	auto_res struct pg_res *r = PG(db, &q_sandbox_ask_end, e, org, id);
+	return r == NULL ? -1 : 0;
+}
+
 int lease_end(struct ctx *c, const char *org, const char *id, struct err *e)
 {
 	struct box_addr a;
 	char status[CLIENT_STATUS_MAX];
 	auto_pg struct pg *db = pg_take(c->db, CLIENT_TAKE_MS, e);
-	if (db == NULL || client_reach(db, org, id, &a, status, e) != 0)
+	if (db == NULL || lease_ask_end(db, org, id, e) != 0 || client_reach(db, org, id, &a, status, e) != 0)
 		return -1;
 	pg_put(steal(db));
 	if (strcmp(status, "ended") == 0 || strcmp(status, "error") == 0)

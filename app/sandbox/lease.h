@@ -26,5 +26,7 @@ json_t *lease_list(struct pg *db, const char *org, const char *cursor, int limit
 int lease_use(struct pg *db, const char *org, const char *id, struct box_addr *a, struct err *e);
 /* 0 when some node offers sandboxes now; ERR_UNAVAILABLE with the nodes' own reasons otherwise (COD-14). */
 int lease_offered(struct pg *db, struct err *e);
-/* End it on its node and mark the row; idempotent; 404 for another org's. Waits until it is really gone. */
+/* Write down that it is to end: its node does so at its next round. Nothing for another org's or one that has ended. */
+int lease_ask_end(struct pg *db, const char *org, const char *id, struct err *e);
+/* lease_ask_end, then end it on its node and mark the row; idempotent; 404 for another org's. Waits until it is really gone. */
 int lease_end(struct ctx *c, const char *org, const char *id, struct err *e);

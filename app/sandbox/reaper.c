@@ -101,8 +101,11 @@ static void live(struct fleet *f, struct box *b, int64_t left_ms, int64_t now)
 	box_let_go(f, b);
 }
 
-static void one_row(struct fleet *f, const struct ids *built, const char *id, bool pending, int64_t left_ms)
+static void one_row(struct fleet *f, const struct ids *built, const struct pg_res *r, int i)
 {
+	const char *id = pg_str(r, i, 0);
+	bool pending = strcmp(pg_str(r, i, 1), "pending") == 0, end_asked = pg_bool(r, i, 3);
+	int64_t left_ms = pg_int(r, i, 2);
 	int64_t now = clock_ms();
 	struct box *b = box_by_id(f, id);
 	if (b == NULL) {
@@ -113,7 +116,10 @@ static void one_row(struct fleet *f, const struct ids *built, const char *id, bo
 	if (there != NULL)
 		there->known = true;
 	b->has_row = true;
-	if (b->state == BOX_AWAITED)
+	/* No clock is asked: whoever wrote that wants it gone now. */
+	if (end_asked && (b->state == BOX_AWAITED || b->state == BOX_LIVE))
+		reap(f, b, "ended", "");
+	else if (b->state == BOX_AWAITED)
 		foreign(f, b, pending, there != NULL, now);
 	else if (b->state == BOX_LIVE)
 		live(f, b, left_ms, now);
@@ -201,7 +207,7 @@ int fleet_round(struct fleet *f)
 	for (size_t i = 0; i < built.n; i++)
 		built.l[i].known = box_by_id(f, built.l[i].id) != NULL;
 	for (int i = 0; i < pg_rows(r); i++)
-		one_row(f, &built, pg_str(r, i, 0), strcmp(pg_str(r, i, 1), "pending") == 0, pg_int(r, i, 2));
+		one_row(f, &built, r, i);
 	without_row(f);
 	strays(f, &built);
 	f->looked = true;

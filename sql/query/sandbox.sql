@@ -78,6 +78,11 @@ UPDATE sandboxes SET last_used_at = now() WHERE org = $1 AND id = $2 AND status 
 UPDATE sandboxes SET status = 'error', error = $3, ended_at = now(), slot = NULL
 WHERE org = $1 AND id = $2 AND status = 'pending'
 
+-- name: sandbox_ask_end
+-- $1 org, $2 id: its node ends it at its next round, whether or not it can be told so.
+UPDATE sandboxes SET end_asked_at = COALESCE(end_asked_at, now())
+WHERE org = $1 AND id = $2 AND status IN ('pending', 'running')
+
 -- name: sandbox_n_pending
 -- $1 node, $2 id
 SELECT status, class, runtime, workdir, env, limits, slot, iso_tier, (EXTRACT(epoch FROM expires_at - now()) * 1000)::bigint
@@ -94,5 +99,5 @@ WHERE node = $1 AND id = $2 AND status IN ('pending', 'running')
 
 -- name: sandbox_n_live
 -- $1 node
-SELECT id, status, (EXTRACT(epoch FROM expires_at - now()) * 1000)::bigint
+SELECT id, status, (EXTRACT(epoch FROM expires_at - now()) * 1000)::bigint, end_asked_at IS NOT NULL
 FROM sandboxes WHERE node = $1 AND status IN ('pending', 'running')

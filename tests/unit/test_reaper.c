@@ -2,6 +2,7 @@
 #include "../t.h"
 
 #include "fake_fleet.h"
+#include "sandbox/lease.h"
 
 /* ---- the reaper */
 
@@ -97,6 +98,17 @@ static void expire_row(void)
 	sql(text);
 }
 
+static void ask_end(void)
+{
+	struct err e = { 0 };
+	auto_pg struct pg *db = pg_take(pool, 5000, &e);
+	assert_non_null(db);
+	assert_int_equal(lease_ask_end(db, "nobody", id, &e), 0); /* ID-4 */
+	assert_int_equal(fleet_round(f), 0);
+	assert_row(id, "running", "");
+	assert_int_equal(lease_ask_end(db, "admin", id, &e), 0);
+}
+
 /* REL-6: the database's clock stepped; nobody has watched for that long. */
 static void a_clock_step_ends_no_lease(void **s)
 {
@@ -126,6 +138,34 @@ static void a_lease_past_its_end_is_ended(void **s)
 	assert_row(id, "ended", "");
 }
 
+/* Whoever asked for the end could not reach us; a clock has no say in it. */
+static void a_lease_whose_end_was_asked_for_ends_at_the_next_round(void **s)
+{
+	(void)s;
+	struct err e;
+	row(id, 0, 3600);
+	assert_int_equal(build(&e), 0);
+	assert_int_equal(fleet_round(f), 0);
+	assert_row(id, "running", "");
+	ask_end();
+	assert_int_equal(fleet_round(f), 0);
+	assert_int_equal(left(), 0);
+	assert_row(id, "ended", "");
+}
+
+static void it_ends_also_under_the_next_process(void **s)
+{
+	(void)s;
+	struct err e;
+	row(id, 0, 3600);
+	assert_int_equal(build(&e), 0);
+	ask_end();
+	restart();
+	assert_int_equal(fleet_round(f), 0);
+	assert_int_equal(left(), 0);
+	assert_row(id, "ended", "");
+}
+
 static void a_node_that_can_build_nothing_says_why(void **s)
 {
 	(void)s;
@@ -152,6 +192,8 @@ int main(void)
 		T(a_row_just_written_is_left_to_its_api),
 		T(a_clock_step_ends_no_lease),
 		T(a_lease_past_its_end_is_ended),
+		T(a_lease_whose_end_was_asked_for_ends_at_the_next_round),
+		T(it_ends_also_under_the_next_process),
 		T(a_node_that_can_build_nothing_says_why),
 	};
 	return cmocka_run_group_tests_name("reaper", tests, up, down);

@@ -312,6 +312,12 @@ static void a_lease_that_cannot_be_ended_is_said(void **s)
 	fakebox.end_fails = false;
 	assert_int_equal(d.rc, 0);
 	assert_string_equal(js_str(step(&d, "ended"), "status"), "failed");
+	/* And what it says is true: the node is told by the row. */
+	pgtest_sql(server,
+	    mem_fmt(mem,
+		"DO $$ BEGIN ASSERT (SELECT end_asked_at IS NOT NULL FROM sandboxes WHERE session = '%s'); "
+		"END $$",
+		d.ids.session));
 	assert_string_equal(js_str(d.last, "type"), "result");
 }
 
