@@ -114,7 +114,11 @@ static const struct param task_out[] = {
 };
 
 static const struct param path_out[] = {
-	{ .name = "path", .type = T_STR, .required = true, .max = 4096, .doc = "The file." },
+	{ .name = "path",
+	    .type = T_STR,
+	    .required = true,
+	    .max = 4096,
+	    .doc = "The file; a long one is cut and ends in …." },
 	{ .name = "insertions", .type = T_INT, .required = true, .doc = "Lines." },
 	{ .name = "deletions", .type = T_INT, .required = true, .doc = "Lines." },
 	{ .name = "binary", .type = T_BOOL, .required = true, .doc = "Not counted in lines." },
@@ -122,6 +126,9 @@ static const struct param path_out[] = {
 };
 static const struct param path_item[] = {
 	{ .name = "path", .type = T_OBJ, .fields = path_out, .doc = "One file." }, { 0 }
+};
+static const struct param repository_item[] = {
+	{ .name = "path", .type = T_STR, .max = 4096, .doc = "One of them." }, { 0 }
 };
 static const struct param diffstat_out[] = {
 	{ .name = "files", .type = T_INT, .required = true, .doc = "How many differ." },
@@ -132,6 +139,11 @@ static const struct param diffstat_out[] = {
 	    .required = true,
 	    .fields = path_item,
 	    .doc = "The first of them." },
+	{ .name = "repositories",
+	    .type = T_ARR,
+	    .fields = repository_item,
+	    .doc = "Directories that are repositories of their own: only the ids of their commits are in the "
+		   "branch, not their files." },
 	{ .name = "more", .type = T_BOOL, .required = true, .doc = "There are more than are listed." },
 	{ 0 },
 };
@@ -174,7 +186,12 @@ static const struct param line_out[] = {
 	{ .name = "after", .type = T_INT, .doc = "Of `reconnect`: where to go on." },
 	{ .name = "code",
 	    .type = T_STR,
-	    .doc = "Of `error`: a word for programs; `stopped` when somebody asked for the end." },
+	    .doc =
+		"Of `error`, a word for programs: `stopped` (somebody asked for the end), `tool_failed` (it "
+		"exited with another status than 0, was killed, or took too long), `commit_failed` (its work "
+		"could not be committed), `change_refused` (what it committed cannot be taken), `lost` "
+		"(unknown how a command ended), `not_found` (the base branch), or the `code` of an error "
+		"answer." },
 	{ .name = "ok", .type = T_BOOL, .doc = "Of `result`: always true." },
 	{ .name = "changed", .type = T_BOOL, .doc = "Of `result`: the tip of the branch moved." },
 	{ .name = "branch",
@@ -195,7 +212,10 @@ static const struct param line_out[] = {
 	    .nullable = true,
 	    .fields = pr_out,
 	    .doc = "Of `result`: what was proposed, if anything." },
-	{ .name = "url", .type = T_STR, .doc = "Of `result`: the branch's page; empty for none." },
+	{ .name = "url",
+	    .type = T_STR,
+	    .nullable = true,
+	    .doc = "Of `result`: the branch's page; empty when it has none, null when there is no branch." },
 	{ .name = "logTail",
 	    .type = T_STR,
 	    .max = 61440,

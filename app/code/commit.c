@@ -166,7 +166,7 @@ static int fetch_pack(struct run *r, const char *inside, int *fd, struct err *e)
 		return -1;
 	}
 	if (s.n > VERIFY_PACK_BYTES)
-		return err_set(e, ERR_BAD_REQUEST, "The change was refused: it is larger than %d MiB.",
+		return run_fail(e, "change_refused", "The change was refused: it is larger than %d MiB.",
 		    VERIFY_PACK_BYTES >> 20);
 	if (lseek(mine, 0, SEEK_SET) != 0)
 		return err_set(e, ERR_INTERNAL, "The change could not be read.");
@@ -179,7 +179,7 @@ static int pack_name(struct run *r, const struct box_exit *x, const char **path,
 {
 	char hash[RGIT_ID_MAX];
 	if (x->exit_code != 0 || !rgit_id_line(buf_c(&x->out), x->out.n, hash))
-		return err_set(e, ERR_BAD_REQUEST,
+		return run_fail(e, "change_refused",
 		    "The change could not be packed in the sandbox; its repository is damaged. Nothing was "
 		    "pushed.");
 	*path = mem_fmt(r->mem, "%s/change-%s.pack", r->box.workdir, hash);

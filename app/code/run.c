@@ -113,6 +113,18 @@ static int put_draft(struct run *r, struct pg *db, void *arg, struct err *e)
 	return run_set(r, db, &q_run_set_draft, arg, e);
 }
 
+/* A repository inside the checkout is one entry with a commit's id; what that commit holds stayed in the sandbox. */
+static int say_repositories(struct run *r, struct err *e)
+{
+	const json_t *inner = js_get(r->diffstat, "repositories");
+	if (json_array_size(inner) == 0)
+		return 0;
+	return run_step(r, "check", NULL, e,
+	    "%s%s a repository of its own: only the id of its commit is taken, its files are not",
+	    json_string_value(json_array_get(inner, 0)),
+	    json_array_size(inner) > 1 ? ", like others here, is" : " is");
+}
+
 /* Check the change, then write down what is about to be pushed: a runner that dies right after the push has not lost it. */
 static int check(struct run *r, struct err *e)
 {
@@ -120,13 +132,18 @@ static int check(struct run *r, struct err *e)
 	if (run_collect(r, &pack, e) != 0 || run_step(r, "collect", "ok", e, "Took the new objects out") != 0)
 		return -1;
 	r->git.quarantine = mem_fmt(r->mem, "%s/incoming", r->dir);
-	if (verify_pack(&r->git, pack, r->base, r->tip, &r->diffstat, e) != 0)
+	if (verify_pack(&r->git, pack, r->base, r->tip, &r->diffstat, e) != 0) {
+		if (e->code == ERR_BAD_REQUEST) /* the change's fault; the run was asked for rightly */
+			e->reason = "change_refused";
 		return -1;
+	}
 	auto_json json_t *draft = js_pack("{s:s,s:O,s:o}", "commit", r->tip, "diffstat", r->diffstat,
 	    "logTail", js_text(buf_c(&r->log_tail), r->log_tail.n));
 	if (run_try(r, put_draft, js_dump(r->mem, draft), e) != 0)
 		return -1;
 	crash_point("run.checked");
+	if (say_repositories(r, e) != 0)
+		return -1;
 	return run_step(r, "check", "ok", e, "The change is sound: files %lld, lines +%lld -%lld",
 	    js_int(r->diffstat, "files", 0), js_int(r->diffstat, "insertions", 0),
 	    js_int(r->diffstat, "deletions", 0));
@@ -182,7 +199,7 @@ static json_t *result_of(struct run *r, const char *page)
 	js_set_str(v, "commit", changed ? r->tip : NULL);
 	js_set(v, "diffstat", changed ? json_incref(r->diffstat) : NULL);
 	js_set(v, "pr", page[0] == 0 ? NULL : js_pack("{s:s,s:s}", "identifier", r->branch, "url", page));
-	js_set_str(v, "url", page);
+	js_set_str(v, "url", changed ? page : NULL);
 	js_set(v, "logTail", js_text(buf_c(&r->log_tail), r->log_tail.n));
 	js_set(v, "attempts", json_integer(r->job->attempt));
 	return v;

@@ -10,9 +10,10 @@ enum {
 	STEP_MS = 180 * 1000,
 	LIST_BYTES = VERIFY_OBJECTS * (RGIT_ID_MAX + 1),
 	SIZES_BYTES = VERIFY_OBJECTS * (RGIT_ID_MAX + 32), /* "id type size\n" */
-	PATHS_BYTES = 16 << 20,
+	PATHS_BYTES = 48 << 20,                            /* every path twice, once behind two ids */
 	SHOWN_PATHS = 50,
 	SHOWN_PATH_BYTES = 200,
+	SHOWN_REPOSITORIES = 10,
 	SHOWN_BYTES = 12 * 1024, /* of the JSON list: it rides in the run's last event */
 };
 #define EMPTY_TREE "4b825dc642cb6eb9a060e54bf8d69288fbee4904" /* known to git without being stored */
@@ -126,28 +127,43 @@ static bool path_ok(struct str path)
 
 struct stat_sum {
 	long long files, insertions, deletions;
-	json_t *paths;
-	size_t bytes; /* of paths, as JSON */
+	json_t *paths, *repositories;
+	size_t bytes; /* of both, as JSON */
 	bool more;
 };
 
-static void sum_path(struct stat_sum *s, struct str path, long long ins, long long del, bool binary)
+/* A cut path says so: it must not be taken for another file's. */
+static json_t *shown_path(struct str path)
+{
+	auto_buf struct buf b = BUF(SHOWN_PATH_BYTES + 8);
+	if (path.n <= SHOWN_PATH_BYTES)
+		return js_text(path.p, path.n);
+	(void)buf_add(&b, path.p, SHOWN_PATH_BYTES - utf8_tail(path.p, SHOWN_PATH_BYTES));
+	(void)buf_str(&b, "\xe2\x80\xa6");
+	return js_text(buf_c(&b), b.n);
+}
+
+static void show(struct stat_sum *s, json_t *list, size_t most, json_t *row)
 {
 	auto_mem struct mem *m = mem_new();
-	s->files++;
-	s->insertions += ins;
-	s->deletions += del;
-	size_t n = path.n > SHOWN_PATH_BYTES ? SHOWN_PATH_BYTES : path.n;
-	auto_json json_t *row = js_pack("{s:o,s:I,s:I,s:b}", "path",
-	    js_text(path.p, n - utf8_tail(path.p, n)), "insertions", (json_int_t)ins, "deletions",
-	    (json_int_t)del, "binary", binary);
-	size_t bytes = strlen(js_dump(m, row)) + 1;
-	if (json_array_size(s->paths) == SHOWN_PATHS || s->bytes + bytes > SHOWN_BYTES) {
+	auto_json json_t *mine = row;
+	size_t bytes = strlen(js_dump(m, mine)) + 1;
+	if (json_array_size(list) == most || s->bytes + bytes > SHOWN_BYTES) {
 		s->more = true;
 		return;
 	}
 	s->bytes += bytes;
-	js_push(s->paths, steal(row));
+	js_push(list, steal(mine));
+}
+
+static void sum_path(struct stat_sum *s, struct str path, long long ins, long long del, bool binary)
+{
+	s->files++;
+	s->insertions += ins;
+	s->deletions += del;
+	show(s, s->paths, SHOWN_PATHS,
+	    js_pack("{s:o,s:I,s:I,s:b}", "path", shown_path(path), "insertions", (json_int_t)ins, "deletions",
+		(json_int_t)del, "binary", binary));
 }
 
 /* One "ins TAB del TAB path" of --numstat -z; both are "-" for a binary file. */
@@ -170,22 +186,31 @@ static int sum_line(struct stat_sum *s, struct str line, struct err *e)
 static int diffstat_of(
     const struct rgit_repo *repo, const char *base, const char *tip, json_t **out, struct err *e)
 {
-	const char *const args[] = { "diff-tree", "-r", "-z", "--numstat", "--no-renames", "--no-ext-diff",
-		"--no-textconv", base[0] == 0 ? EMPTY_TREE : base, tip, NULL };
+	const char *const args[] = { "diff-tree", "-r", "-z", "--raw", "--numstat", "--no-renames",
+		"--no-ext-diff", "--no-textconv", base[0] == 0 ? EMPTY_TREE : base, tip, NULL };
 	const struct rgit_call c = {
 		.args = args, .hostile = true, .timeout_ms = STEP_MS, .max_out_bytes = PATHS_BYTES
 	};
 	auto_proc struct proc_result r = { 0 };
 	if (rgit_must(repo, &c, "The change was refused: comparing it with its base", &r, e) != 0)
 		return refused(e, e->code, "it touches too many files");
-	auto_json json_t *paths = json_array();
-	struct stat_sum s = { .paths = paths };
-	struct str all = { r.out.p, r.out.n }, line;
-	while (str_cut(&all, 0, &line))
-		if (sum_line(&s, line, e) != 0)
+	auto_json json_t *paths = json_array(), *repositories = json_array();
+	struct stat_sum s = { .paths = paths, .repositories = repositories };
+	struct str all = { r.out.p, r.out.n }, line, path;
+	while (str_cut(&all, 0, &line)) {
+		/* --raw, of all paths before --numstat: ":100644 160000 id id M", then the path. */
+		if (line.n > 0 && line.p[0] == ':') {
+			if (!str_cut(&all, 0, &path))
+				return err_set(e, ERR_INTERNAL, "The change's list of files is cut.");
+			if (line.n > 14 && memcmp(line.p + 8, "160000", 6) == 0)
+				show(&s, s.repositories, SHOWN_REPOSITORIES, shown_path(path));
+		} else if (sum_line(&s, line, e) != 0) {
 			return -1;
-	*out = js_pack("{s:I,s:I,s:I,s:O,s:b}", "files", (json_int_t)s.files, "insertions",
-	    (json_int_t)s.insertions, "deletions", (json_int_t)s.deletions, "paths", paths, "more", s.more);
+		}
+	}
+	*out = js_pack("{s:I,s:I,s:I,s:O,s:O,s:b}", "files", (json_int_t)s.files, "insertions",
+	    (json_int_t)s.insertions, "deletions", (json_int_t)s.deletions, "paths", paths, "repositories",
+	    repositories, "more", s.more);
 	return 0;
 }
 

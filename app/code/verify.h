@@ -21,7 +21,8 @@ enum {
  * Index the pack at fd (from its start) into repo->quarantine, made here, and prove: every object is well-formed and no tree
  * or .gitmodules holds a trap (fsck), everything the tip needs is there, the tip is a commit, `base` is among its ancestors
  * (base "": none is needed), sizes, counts, names. *diffstat is a new reference:
- * {files, insertions, deletions, paths: [{path, insertions, deletions, binary}], more}. Refusals are ERR_BAD_REQUEST.
+ * {files, insertions, deletions, paths: [{path, insertions, deletions, binary}], repositories: [path], more}; a path that is
+ * cut ends in "…". Refusals are ERR_BAD_REQUEST.
  */
 int verify_pack(const struct rgit_repo *repo, int fd, const char *base, const char *tip, json_t **diffstat,
     struct err *e);

@@ -187,7 +187,7 @@ static int judge(struct run *r, int rc, const struct box_exit *x, struct narrato
 		    r, "tool", "ok", e, "%s ended after %.1f s", r->tool, (double)x->duration_ms / 1000.0);
 	struct err said = { 0 };
 	(void)run_step(r, "tool", "failed", &said, "%s: %s", r->tool, end);
-	return err_set(e, ERR_BAD_REQUEST, "%s failed: %s", r->tool, end);
+	return run_fail(e, "tool_failed", "%s failed: %s", r->tool, end);
 }
 
 static int execute(struct run *r, const struct tool *t, json_t *argv, bool is_long, struct err *e)

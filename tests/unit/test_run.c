@@ -92,6 +92,7 @@ static void no_change_is_a_success_without_a_push(void **s)
 	assert_over(&d, "done");
 	assert_false(js_bool(d.last, "changed", true));
 	assert_true(json_is_null(json_object_get(d.last, "commit")));
+	assert_true(json_is_null(json_object_get(d.last, "url")));
 	assert_not_pushed("same");
 }
 
@@ -206,6 +207,7 @@ static void a_rewritten_repository_is_refused(void **s)
 		"'-q'])"));
 	assert_over(&d, "error");
 	assert_non_null(strstr(js_str(d.last, "message"), "The change"));
+	assert_string_equal(js_str(d.last, "code"), "change_refused");
 	run(&gone, task("rewrite", "python", "import shutil; shutil.rmtree('.git')"));
 	assert_over(&gone, "error");
 	assert_non_null(strstr(js_str(gone.last, "message"), "can no longer be read"));
@@ -254,6 +256,7 @@ static void a_failed_tool_pushes_nothing(void **s)
 	run(&d, task("fail", "python", "open('a.txt', 'w'); print('oh'); raise SystemExit(3)"));
 	assert_over(&d, "error");
 	assert_string_equal(js_str(d.last, "message"), "python failed: exit 3");
+	assert_string_equal(js_str(d.last, "code"), "tool_failed");
 	assert_string_equal(js_str(d.last, "logTail"), "oh\n");
 	run(&killed, task("fail", "python", "import os; os.kill(os.getpid(), 9)"));
 	assert_string_equal(js_str(killed.last, "message"), "python failed: killed by SIGKILL");

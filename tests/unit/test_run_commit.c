@@ -102,6 +102,21 @@ static void what_the_tool_committed_is_delivered_and_the_rest_is_told(void **s)
 	assert_non_null(strstr(js_str(said, "message"), "enough"));
 }
 
+/* Git records a commit's id for it, and a push sends nothing else. */
+static void a_repository_inside_the_checkout_is_named(void **s)
+{
+	(void)s;
+	struct done d = { 0 };
+	work_on(&d, "outer",
+	    "open('new', 'w'); git('init', '-q', 'inner'); open('inner/f', 'w')\n"
+	    "git('-C', 'inner', 'add', '-A'); git('-C', 'inner', 'commit', '-qm', 'x')");
+	assert_over(&d, "done");
+	const json_t *inner = js_get(js_get(d.last, "diffstat"), "repositories");
+	assert_int_equal(json_array_size(inner), 1);
+	assert_string_equal(json_string_value(json_array_get(inner, 0)), "inner");
+	assert_non_null(strstr(text_of(&d), "inner is a repository of its own"));
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, runtest_begin, runtest_end)
@@ -109,6 +124,7 @@ int main(void)
 		T(work_that_cannot_be_committed_is_an_error_with_gits_words),
 		T(nothing_to_commit_is_measured),
 		T(the_lock_of_a_killed_git_is_no_obstacle),
+		T(a_repository_inside_the_checkout_is_named),
 		T(what_the_tool_committed_is_delivered_and_the_rest_is_told),
 	};
 	return cmocka_run_group_tests_name("run_commit", tests, runtest_setup, runtest_teardown);

@@ -149,6 +149,24 @@ static void a_good_change_passes_with_its_diffstat(void **s)
 	assert_int_equal(access(mine, F_OK), -1);
 }
 
+static void a_long_path_is_cut_with_a_mark(void **s)
+{
+	(void)s;
+	gittest_python(&t,
+	    "import os; d = 'box/' + '/'.join(['x' + '\u00e9' * 50] * 5); os.makedirs(d); open(d + '/f', "
+	    "'w')",
+	    NULL);
+	commit_all();
+	auto_free char *id = tip();
+	pack_tip(id, base);
+	struct err e = { 0 };
+	auto_json json_t *stat = NULL;
+	assert_int_equal(verify_from(base, id, &stat, &e), 0);
+	const char *path = js_str(json_array_get(json_object_get(stat, "paths"), 0), "path");
+	assert_int_equal(strlen(path), 202); /* 199 bytes, then half a letter, replaced by the mark */
+	assert_string_equal(path + 195, "\xc3\xa9\xc3\xa9\xe2\x80\xa6");
+}
+
 static void a_first_commit_needs_no_base(void **s)
 {
 	(void)s;
@@ -343,6 +361,7 @@ int main(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		T(a_good_change_passes_with_its_diffstat),
+		T(a_long_path_is_cut_with_a_mark),
 		T(a_first_commit_needs_no_base),
 		T(a_path_into_the_git_directory_is_refused),
 		T(a_path_out_of_the_tree_is_refused),
