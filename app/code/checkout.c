@@ -5,6 +5,7 @@
 
 #include "auth/cred.h"
 #include "base/js.h"
+#include "base/str.h"
 #include "code/ask.h"
 #include "code/clone.h"
 #include "code/run.h"
@@ -13,6 +14,8 @@
 
 enum {
 	GRANT_S = 900, /* longer than any one talk with the remote (clone.c) */
+	LIST_MS = 60 * 1000,
+	LIST_BYTES = 64 << 20, /* half a million files */
 };
 
 /* ---- the remote and its credential, for one act */
@@ -151,6 +154,30 @@ static int put_objects(struct run *r, struct err *e)
 	    : 0;
 }
 
+/* Git takes nothing from a directory that its index calls a repository, and says nothing about it. */
+static int say_repositories(struct run *r, struct err *e)
+{
+	const char *const args[] = { "ls-tree", "-r", "-z", "--full-tree", r->base, NULL };
+	const struct rgit_call c = {
+		.args = args, .hostile = true, .timeout_ms = LIST_MS, .max_out_bytes = LIST_BYTES
+	};
+	auto_proc struct proc_result p = { 0 };
+	struct err one = { 0 };
+	if (rgit_must(&r->git, &c, "Looking for repositories inside", &p, &one) != 0)
+		return run_go(r, e) != 0 ? -1 : run_step(r, "checkout", NULL, e, "%s", one.msg);
+	struct str all = { p.out.p, p.out.n }, line, mode;
+	while (str_cut(&all, 0, &line)) {
+		if (!str_cut(&line, ' ', &mode) || !str_eq(mode, "160000") || !str_cut(&line, '\t', &mode))
+			continue;
+		return run_step(r, "checkout", NULL, e,
+		    "%.*s is a repository of its own and empty here: what is written into it, or into "
+		    "another "
+		    "like it, is not taken",
+		    (int)utf8_valid(line.p, line.n), line.p);
+	}
+	return 0;
+}
+
 int run_checkout(struct run *r, struct err *e)
 {
 	char found[RGIT_ID_MAX];
@@ -166,7 +193,8 @@ int run_checkout(struct run *r, struct err *e)
 	if (r->base[0] != 0) {
 		json_t *reset = js_pack("[s,s,s,s,s]", "git", "reset", "-q", "--hard", r->base);
 		if (put_objects(r, e) != 0 ||
-		    run_inside_must(r, r->checkout, reset, "Checking the branch out", e) != 0)
+		    run_inside_must(r, r->checkout, reset, "Checking the branch out", e) != 0 ||
+		    say_repositories(r, e) != 0)
 			return -1;
 	}
 	if (run_read_tip(r, found, e) != 0)

@@ -115,6 +115,14 @@ static void a_repository_inside_the_checkout_is_named(void **s)
 	assert_int_equal(json_array_size(inner), 1);
 	assert_string_equal(json_string_value(json_array_get(inner, 0)), "inner");
 	assert_non_null(strstr(text_of(&d), "inner is a repository of its own"));
+	/* And who goes on from there is told before anything is lost in it. */
+	struct done next = { 0 };
+	json_t *body = task("outer", "python", "open('inner/lost', 'w')");
+	js_set_str(body, "base", branch_of(&d));
+	run(&next, body);
+	assert_over(&next, "done");
+	assert_false(js_bool(next.last, "changed", true));
+	assert_non_null(strstr(text_of(&next), "inner is a repository of its own and empty here"));
 }
 
 int main(void)
