@@ -2,10 +2,15 @@
  * pages.c - the forge's page for people, /git/<org>/<repo>?ref=<branch> (FRG-5). A browser signs in as git does: any user name,
  * the key as password. What goes wrong is told as a page, too.
  */
+#include <string.h>
+
 #include "base/js.h"
+#include "base/str.h"
 #include "forge/access.h"
 #include "forge/page.h"
 #include "forge/view.h"
+
+static const char heads[] = "refs/heads/";
 
 static const struct param page_in[] = {
 	{ .name = "org", .type = T_STR, .required = true, .max = 4096, .doc = "The organisation." },
@@ -13,7 +18,7 @@ static const struct param page_in[] = {
 	{ .name = "ref",
 	    .type = T_STR,
 	    .max = 1024,
-	    .doc = "The branch; the default branch when not given." },
+	    .doc = "The branch, also with refs/heads/ before it; the default branch when not given." },
 	{ 0 },
 };
 
@@ -26,6 +31,12 @@ static int find(struct ctx *c, const json_t *in, struct repo *r, struct err *e)
 	return repo_page_url(c, r)[0] == 0 ? repo_absent(name, e) : 0;
 }
 
+/* Who asks is not known to see the repository, so nothing of it is shown. */
+static bool refuse(struct ctx *c, const struct err *why)
+{
+	return page_error(c, why, false) != NULL;
+}
+
 static json_t *page(struct ctx *c, json_t *in, struct err *e)
 {
 	struct repo r;
@@ -34,6 +45,8 @@ static json_t *page(struct ctx *c, json_t *in, struct err *e)
 	json_t *out = NULL;
 	bool inside = find(c, in, &r, &why) == 0;
 	const char *ref = js_str(in, "ref");
+	if (ref != NULL && str_starts(ref, heads))
+		ref += strlen(heads);
 	if (inside && view_read(c->mem, &r, ref != NULL && ref[0] != 0 ? ref : NULL, &v, &why) == 0)
 		out = page_branch(c, &v, &why);
 	view_free(&v);
@@ -45,12 +58,13 @@ static json_t *page(struct ctx *c, json_t *in, struct err *e)
 
 const struct op pages_ops[] = {
 	{ .id = "repo_page",
-	    .routes = { { "GET", "/git/{org}/{repo}" } },
+	    .routes = { { "GET", "/git/{org}/{repo}" }, { "GET", "/git/{org}/{repo}/" } },
 	    .summary = "The page of a branch",
 	    .scope = "git",
 	    .in = page_in,
 	    .status = 200,
 	    .flags = OP_RAW_OUT | OP_PUBLIC | OP_HIDDEN | OP_LAX,
-	    .run = page },
+	    .run = page,
+	    .refuse = refuse },
 	{ 0 },
 };

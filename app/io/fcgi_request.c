@@ -132,7 +132,8 @@ static void log_request(struct fcgi_call *k, const struct err *e)
 
 static void end_with_error(struct fcgi_call *k, const struct err *e, const char *allow)
 {
-	fcgi_reply_error(k, e, allow);
+	if (k->op == NULL || k->op->refuse == NULL || !k->op->refuse(&k->c, e))
+		fcgi_reply_error(k, e, allow);
 	log_request(k, e);
 	fcgi_call_free(k);
 }

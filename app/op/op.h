@@ -103,6 +103,8 @@ struct op {
 	unsigned flags;
 	size_t max_body_bytes; /* 0: LIMIT_BODY_BYTES; for OP_RAW_IN: SIZE_MAX means unbounded */
 	op_fn *run;
+	/* Tell what kept `run` from being called, where that is not done with the envelope: true when it has answered. May be NULL. */
+	bool (*refuse)(struct ctx *c, const struct err *why);
 };
 
 /* ---- reply.c: answering with something else than one JSON value. Implemented by the server core (io/fcgi), faked in tests. */

@@ -145,6 +145,21 @@ static void a_page_is_for_those_who_may_read_the_repository(void **s) /* FRG-2, 
 	/* A name is a name and no revision expression. */
 	page(at("shop", "?ref=main%7E1", path), acme.key, &rev);
 	assert_int_equal(rev.status, 404);
+	/* As git writes it, and with a slash at the end; what cannot be read is told as a page, too. */
+	static const struct {
+		const char *query, *says;
+		int status;
+	} more[] = { { "?ref=refs/heads/main", "shop", 200 }, { "/", "shop", 200 },
+		{ "/?ref=main", "shop", 200 }, { "?ref=refs/heads/nope", "no branch nope", 404 },
+		{ "?ref=main&ref=main", "ref", 400 }, { "?ref=%ff", "UTF-8", 400 },
+		{ "?ref=%zz", "%", 400 } };
+	for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+		auto_web struct web w = { 0 };
+		page(at("shop", more[i].query, path), acme.key, &w);
+		if (w.status != more[i].status)
+			fail_msg("%s: %ld", more[i].query, w.status);
+		assert_says(&w, more[i].says);
+	}
 	web_do(&stack,
 	    &(struct web_req){
 		.method = "POST", .path = at("shop", "", path), .key = acme.key, .body = "{}" },
