@@ -109,7 +109,7 @@ json_t *fcgi_input(struct fcgi_call *k, const struct route *route, json_t *path_
 		query_coerce(op->in, path_params);
 		query_coerce(op->in, more);
 	}
-	if (merge(path_params, more, route, e) != 0 || op_check(op->in, path_params, op->flags, e) != 0)
+	if (merge(path_params, more, route, e) != 0 || op_check_route(op, route, path_params, e) != 0)
 		return NULL;
 	return json_incref(path_params);
 }

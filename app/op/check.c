@@ -20,8 +20,11 @@ const struct param param_none[] = { { 0 } };
 
 struct check {
 	struct err *e;
-	bool lax; /* unknown fields are fine */
-	bool out; /* a reply of ours: null only where nullable, no default bounds */
+	bool lax;                  /* unknown fields are fine */
+	bool out;                  /* a reply of ours: null only where nullable, no default bounds */
+	bool text;                 /* read from a query: a string is not what is wrong */
+	const struct route *route; /* NULL: none */
+	const struct param *top;   /* where that is not NULL: the schema whose fields may stand in its path */
 };
 typedef char path_t[ERR_PARAM_MAX];
 
@@ -72,7 +75,11 @@ static const char *type_said(const json_t *v)
 
 static void wrong_type(const struct check *k, const char *path, const char *expected, const json_t *v)
 {
-	err_detail(k->e, ERR_BAD_REQUEST, path, "`%s` must be %s, not %s.", path, expected, type_said(v));
+	if (k->text && json_is_string(v))
+		err_detail(k->e, ERR_BAD_REQUEST, path, "`%s` must be %s.", path, expected);
+	else
+		err_detail(
+		    k->e, ERR_BAD_REQUEST, path, "`%s` must be %s, not %s.", path, expected, type_said(v));
 }
 
 static void check_str(const struct check *k, const struct param *p, const char *path, const json_t *v)
@@ -108,7 +115,10 @@ static void check_num(const struct check *k, const struct param *p, const char *
 	double d = json_number_value(v);
 	bool outside = json_is_integer(v) ? json_integer_value(v) < p->min || json_integer_value(v) > p->max
 					  : d < (double)p->min || d > (double)p->max;
-	if (param_has_range(p) && outside)
+	if (p->least > 0 && (outside || d < p->least))
+		err_detail(k->e, ERR_BAD_REQUEST, path, "`%s` must be %s from %g to %lld.", path, kind,
+		    p->least, p->max);
+	else if (param_has_range(p) && outside)
 		err_detail(k->e, ERR_BAD_REQUEST, path, "`%s` must be %s from %lld to %lld.", path, kind,
 		    p->min, p->max);
 }
@@ -242,9 +252,11 @@ static void unknown_field(
     const struct check *k, const struct param *schema, const char *path, const char *key)
 {
 	auto_buf struct buf names = BUF(NAMES_SHOWN);
+	bool top = k->route != NULL && schema == k->top;
 	for (const struct param *p = schema; p->name != NULL; p++)
-		(void)buf_fmt(&names, "%s%s", p == schema ? "" : ", ", p->name);
-	if (schema->name == NULL)
+		if (!top || !route_has(k->route, p->name))
+			(void)buf_fmt(&names, "%s%s", names.n == 0 ? "" : ", ", p->name);
+	if (names.n == 0 && !names.full)
 		err_detail(k->e, ERR_BAD_REQUEST, path, "Unknown field `%.*s`: there are none here.",
 		    KEY_SHOWN, key);
 	else if (names.full)
@@ -289,6 +301,16 @@ static int check_whole(const struct check *k, const struct param *schema, const 
 int op_check(const struct param *schema, const json_t *in, unsigned flags, struct err *e)
 {
 	return check_whole(&(struct check){ .e = e, .lax = (flags & OP_LAX) != 0 }, schema, in);
+}
+
+int op_check_route(const struct op *op, const struct route *r, const json_t *in, struct err *e)
+{
+	const struct check k = { .e = e,
+		.lax = (op->flags & OP_LAX) != 0,
+		.text = !op_has_body(op, r),
+		.route = r,
+		.top = op->in };
+	return check_whole(&k, op->in, in);
 }
 
 int op_check_out(const struct param *schema, const json_t *out, struct err *e)

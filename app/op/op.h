@@ -34,6 +34,7 @@ struct param {
 	bool required;
 	bool nullable; /* output: may be JSON null; input: null is the same as absent */
 	long long min, max;
+	double least;               /* T_NUM: in place of min, where that is no whole number */
 	const char *const *values;  /* T_ENUM, ended by NULL */
 	const struct param *fields; /* T_OBJ: ended by a row without name; T_ARR: one row */
 	const char *doc;
@@ -148,6 +149,9 @@ const char *reply_param(struct ctx *c, const char *name);
 /* ---- check.c: the input check (HTTP-3). Names the field (dotted path for nested ones) and what is allowed. Every violation is
  * in e's details. A JSON null is the same as an absent field: js_get() and friends see it so too. */
 int op_check(const struct param *schema, const json_t *in, unsigned flags, struct err *e);
+/* The same for a request by this route, in the words of where it is read from: in a query everything is text, and what stands
+ * in the path is no field. */
+int op_check_route(const struct op *op, const struct route *r, const json_t *in, struct err *e);
 /* The same for a reply (in tests): null only where nullable, no default bounds. */
 int op_check_out(const struct param *schema, const json_t *out, struct err *e);
 

@@ -63,7 +63,7 @@ static void add_shape(json_t *o, const struct param *p, bool input)
 	case T_NUM:
 		if (!param_has_range(p))
 			return;
-		js_set(o, "minimum", json_integer(p->min));
+		js_set(o, "minimum", p->least > 0 ? json_real(p->least) : json_integer(p->min));
 		js_set(o, "maximum", json_integer(p->max));
 		return;
 	case T_ENUM:

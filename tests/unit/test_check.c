@@ -10,6 +10,7 @@ static const char *const modes[] = { "none", "proxy", NULL };
 static const struct param limits[] = {
 	{ .name = "cpus", .type = T_INT, .min = 1, .max = 8 },
 	{ .name = "load", .type = T_NUM, .min = 0, .max = 2 },
+	{ .name = "share", .type = T_NUM, .least = 0.1, .max = 4 },
 	{ 0 },
 };
 static const struct param file[] = {
@@ -80,7 +81,7 @@ static void an_unknown_field_is_named_with_the_known_ones(void **s)
 {
 	(void)s;
 	refused("{\"name\":\"a\",\"nam\":1}", "nam", "known here: name, count");
-	refused("{\"name\":\"a\",\"limits\":{\"cpu\":1}}", "limits.cpu", "known here: cpus, load");
+	refused("{\"name\":\"a\",\"limits\":{\"cpu\":1}}", "limits.cpu", "known here: cpus, load, share");
 	refused("{\"name\":\"a\",\"files\":[{\"path\":\"x\"},{\"path\":\"y\",\"mod\":1}]}", "files[1].mod",
 	    "`mod`");
 }
@@ -118,6 +119,10 @@ static void bounds_are_inclusive_and_stated(void **s)
 	refused("{\"name\":\"a\",\"limits\":{\"cpus\":0}}", "limits.cpus", "from 1 to 8");
 	refused("{\"name\":\"a\",\"limits\":{\"cpus\":9}}", "limits.cpus", "from 1 to 8");
 	refused("{\"name\":\"a\",\"limits\":{\"load\":2.5}}", "limits.load", "from 0 to 2");
+	accepted("{\"name\":\"a\",\"limits\":{\"share\":0.1}}");
+	refused("{\"name\":\"a\",\"limits\":{\"share\":0.09}}", "limits.share", "from 0.1 to 4");
+	refused("{\"name\":\"a\",\"limits\":{\"share\":0}}", "limits.share", "from 0.1 to 4");
+	refused("{\"name\":\"a\",\"limits\":{\"share\":5}}", "limits.share", "from 0.1 to 4");
 	refused("{\"name\":\"a\",\"argv\":[]}", "argv", "1 to 4 items");
 	refused("{\"name\":\"a\",\"argv\":[\"1\",\"2\",\"3\",\"4\",\"5\"]}", "argv", "it has 5");
 	refused("{\"name\":\"a\",\"env\":{\"A\":\"\",\"B\":\"\",\"C\":\"\"}}", "env", "at most 2 entries");

@@ -339,6 +339,14 @@ static void the_input_is_checked_against_the_schema(void **s)
 	is_error(c, 400, "bad_request", "limit", "1 to 200");
 	auto_json json_t *d = ask("GET", "/v1/things/a?nope=1", "", NULL);
 	is_error(d, 400, "bad_request", "nope", "Unknown");
+	/* everything in a query is text: that is not what is wrong with it */
+	auto_json json_t *l = ask("GET", "/v1/things/a?limit=", "", NULL);
+	is_error(l, 400, "bad_request", "limit", "a whole number.");
+	auto_json json_t *i = post("/v1/things/a", "{\"limit\":\"7\"}");
+	is_error(i, 400, "bad_request", "limit", "a whole number, not a string.");
+	/* a name of the path can stand nowhere else */
+	auto_json json_t *j = post("/v1/things/a", "{\"lim\":7}");
+	is_error(j, 400, "bad_request", "lim", "known here: limit.");
 	auto_json json_t *f = post("/v1/echo?n=1", "{\"text\":\"a\"}");
 	is_error(f, 400, "bad_request", "n", "JSON body");
 	auto_json json_t *g = post("/v1/things/a", "{\"id\":\"b\"}");

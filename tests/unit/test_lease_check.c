@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include "base/js.h"
+#include "handlers/handlers.h"
+#include "op/param.h"
 #include "sandbox/lease_check.h"
 
 static struct conf *conf;
@@ -73,6 +75,45 @@ static void the_time_has_two_ends(void **s)
 		assert_string_equal(e.param, "ttlSec");
 		assert_int_equal(e.code, ERR_BAD_REQUEST);
 	}
+}
+
+static long long most_of(const char *key)
+{
+	for (const struct conf_key *k = conf_keys; k->name != NULL; k++)
+		if (strcmp(k->name, key) == 0)
+			return k->max;
+	fail_msg("no setting %s", key);
+	return 0;
+}
+
+/* OP-1: the least is what is given, the most what a deployment may allow at all. */
+static void the_bounds_in_the_document_are_the_real_ones(void **s)
+{
+	(void)s;
+	static const struct {
+		const char *name, *setting;
+	} rows[] = { { "memoryMb", "SANDBOX_MAX_MEMORY_MB" }, { "pids", "SANDBOX_MAX_PIDS" },
+		{ "diskMb", "SANDBOX_MAX_DISK_MB" }, { "cpus", "SANDBOX_MAX_CPUS" } };
+	const struct param *in = op_by_id(handlers_all, "lease_sandbox")->in;
+	const struct param *fields = param_find(in, "limits")->fields;
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		const struct param *p = param_find(fields, rows[i].name);
+		assert_int_equal(p->max, most_of(rows[i].setting));
+		for (int below = 0; below < 2; below++) {
+			auto_json json_t *limits = json_object();
+			struct lease_terms t;
+			struct err e;
+			js_set(limits, p->name,
+			    p->type == T_NUM ? json_real(p->least - 0.01 * below)
+					     : json_integer(p->min - below));
+			assert_int_equal(check(&(struct lease_want){ .limits = limits }, &t, &e), -below);
+			if (below == 0)
+				json_decref(t.limits);
+		}
+	}
+	const struct param *ttl = param_find(in, "ttlSec");
+	assert_int_equal(ttl->min, 10); /* the_time_has_two_ends */
+	assert_int_equal(ttl->max, most_of("SANDBOX_MAX_TTL_S"));
 }
 
 static void scratch_space_follows_memory(void **s)
@@ -202,6 +243,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nothing_said_is_an_exec_lease_with_the_defaults),
 		cmocka_unit_test(the_time_has_two_ends),
+		cmocka_unit_test(the_bounds_in_the_document_are_the_real_ones),
 		cmocka_unit_test(scratch_space_follows_memory),
 		cmocka_unit_test(parts_of_a_processor_can_be_asked_for),
 		cmocka_unit_test(what_this_version_lacks_is_refused_by_name),
