@@ -4,12 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/js.h"
 #include "base/limits.h"
 #include "base/str.h"
 #include "sql/auth.h"
 
-enum { RAW_BYTES = 32, PREFIX = 3 }; /* "gk_" */
+enum { RAW_BYTES = 32, PREFIX = 3, SCOPES_BYTES = 4096 }; /* "gk_" */
 
 static const struct {
 	const char *text, *id, *stored;
@@ -59,32 +60,67 @@ static struct secret *make_text(enum cred_kind kind, const char *id)
 	return s;
 }
 
-int cred_create(struct pg *db, const struct cred_new *want, struct cred *got, struct err *e)
+/* Each scope once, in the order of their first places. */
+static int scopes_text(const char *asked, struct buf *to)
 {
-	assert(want->kind == CRED_KEY || want->ttl_s > 0);
-	assert((want->kind == CRED_GRANT) == (want->repo != NULL && want->ref != NULL));
-	*got = (struct cred){ 0 };
-	id_make(kinds[want->kind].id, got->id);
-	auto_secret struct secret *text = make_text(want->kind, got->id);
-	struct cred_parts parts;
-	bool ours = cred_split(secret_use(text), &parts);
-	assert(ours);
+	auto_json json_t *list = cred_scopes(asked == NULL ? "*" : asked);
+	size_t i;
+	json_t *v;
+	json_array_foreach(list, i, v)
+		(void)buf_fmt(to, "%s%s", i == 0 ? "" : " ", json_string_value(v));
+	return to->full ? -1 : 0;
+}
+
+/* Lists and logs show it to people. */
+static int label_check(const char *field, const char *s, struct err *e)
+{
+	if (s == NULL || s[0] == 0 || str_shows(s))
+		return 0;
+	return err_field(e, ERR_BAD_REQUEST, field,
+	    "`%s` must show something: no control characters, and not only blanks.", field);
+}
+
+/* The row; got has the id. */
+static int store(
+    struct pg *db, const struct cred_new *want, const char *hash, struct cred *got, struct err *e)
+{
 	char ttl[24];
+	auto_buf struct buf scopes = BUF(SCOPES_BYTES);
+	if (scopes_text(want->scopes, &scopes) != 0)
+		return err_field(e, ERR_BAD_REQUEST, "scopes", "`scopes` is too long.");
 	(void)snprintf(ttl, sizeof ttl, "%lld", want->ttl_s);
-	if (want->kind != CRED_KEY) {
-		auto_res struct pg_res *swept = PG(db, &q_auth_sweep, e, want->org);
-		if (swept == NULL)
-			return -1;
-	}
 	auto_res struct pg_res *r = PG(db, &q_auth_create, e, got->id, want->org, kinds[want->kind].stored,
-	    want->name == NULL ? "" : want->name, want->user, parts.hash, want->org_admin ? "true" : "false",
-	    want->scopes == NULL ? "*" : want->scopes, want->repo, want->ref, want->session,
-	    want->ttl_s > 0 ? ttl : NULL, want->expires_at);
+	    want->name == NULL ? "" : want->name, want->user, hash, want->org_admin ? "true" : "false",
+	    buf_c(&scopes), want->repo, want->ref, want->session, want->ttl_s > 0 ? ttl : NULL,
+	    want->expires_at);
 	if (r == NULL)
 		return -1;
 	if (pg_rows(r) == 0)
 		return err_set(e, ERR_NOT_FOUND, "There is no org of that name; create it first.");
 	(void)snprintf(got->expires_at, sizeof got->expires_at, "%s", pg_str(r, 0, 0));
+	return 0;
+}
+
+int cred_create(struct pg *db, const struct cred_new *want, struct cred *got, struct err *e)
+{
+	assert(want->kind == CRED_KEY || want->ttl_s > 0);
+	assert((want->kind == CRED_GRANT) == (want->repo != NULL && want->ref != NULL));
+	*got = (struct cred){ 0 };
+	if (want->kind == CRED_KEY &&
+	    (label_check("name", want->name, e) != 0 || label_check("user", want->user, e) != 0))
+		return -1;
+	id_make(kinds[want->kind].id, got->id);
+	auto_secret struct secret *text = make_text(want->kind, got->id);
+	struct cred_parts parts;
+	bool ours = cred_split(secret_use(text), &parts);
+	assert(ours);
+	if (want->kind != CRED_KEY) {
+		auto_res struct pg_res *swept = PG(db, &q_auth_sweep, e, want->org);
+		if (swept == NULL)
+			return -1;
+	}
+	if (store(db, want, parts.hash, got, e) != 0)
+		return -1;
 	got->text = steal(text);
 	return 0;
 }
@@ -94,7 +130,9 @@ int cred_revoke(struct pg *db, const char *org, enum cred_kind kind, const char 
 	auto_res struct pg_res *r = PG(db, &q_auth_revoke, e, org, kinds[kind].stored, id);
 	if (r == NULL)
 		return -1;
-	return pg_affected(r) == 1 ? 0 : err_set(e, ERR_NOT_FOUND, "There is no such credential.");
+	return pg_affected(r) == 1
+	    ? 0
+	    : err_set(e, ERR_NOT_FOUND, "There is no such %s.", kind == CRED_KEY ? "key" : "credential");
 }
 
 int cred_revoke_session(struct pg *db, const char *org, const char *session, struct err *e)
@@ -113,8 +151,15 @@ json_t *cred_scopes(const char *text)
 {
 	json_t *a = js_pack("[]");
 	struct str rest = str_of(text), word;
-	while (str_cut(&rest, ' ', &word))
-		js_push(a, js_text(word.p, word.n));
+	while (str_cut(&rest, ' ', &word)) {
+		size_t i;
+		json_t *have;
+		bool twice = false;
+		json_array_foreach(a, i, have)
+			twice = twice || str_eq(word, json_string_value(have));
+		if (!twice)
+			js_push(a, js_text(word.p, word.n));
+	}
 	return a;
 }
 

@@ -114,6 +114,42 @@ size_t utf8_tail(const char *p, size_t n)
 	return 0;
 }
 
+static uint32_t utf8_code(const unsigned char *p, int len)
+{
+	uint32_t c = len == 1 ? p[0] : p[0] & (0xFFU >> (len + 1));
+	for (int i = 1; i < len; i++)
+		c = c << 6 | (p[i] & 0x3FU);
+	return c;
+}
+
+/* Control characters, line and paragraph ends, and what turns the direction of text around. */
+static bool is_control(uint32_t c)
+{
+	return c < 0x20 || (c >= 0x7F && c <= 0x9F) || (c >= 0x2028 && c <= 0x202E) ||
+	    (c >= 0x2066 && c <= 0x2069);
+}
+
+static bool is_blank(uint32_t c)
+{
+	return c == ' ' || c == 0xA0 || c == 0xAD || c == 0x1680 || (c >= 0x2000 && c <= 0x200F) ||
+	    c == 0x202F || (c >= 0x205F && c <= 0x2064) || c == 0x3000 || c == 0xFEFF;
+}
+
+bool str_shows(const char *s)
+{
+	size_t n = strlen(s);
+	bool shown = false;
+	for (size_t at = 0; at < n;) {
+		const unsigned char *p = (const unsigned char *)s + at;
+		int len = utf8_char(p, n - at);
+		if (len <= 0 || is_control(utf8_code(p, len)))
+			return false;
+		shown = shown || !is_blank(utf8_code(p, len));
+		at += (size_t)len;
+	}
+	return shown;
+}
+
 bool bytes_equal_ct(const void *a, const void *b, size_t n)
 {
 	const volatile unsigned char *x = a, *y = b;

@@ -20,6 +20,8 @@ bool str_starts(const char *s, const char *prefix);
 bool str_ends(const char *s, const char *suffix);
 /* Every byte of s is in `allowed`, and s is not empty. */
 bool str_only(const char *s, const char *allowed);
+/* Valid UTF-8 that shows something: not blank throughout, without control characters and line ends. */
+bool str_shows(const char *s);
 bool str_one_of(const char *s, const char *const *list); /* list ends with NULL */
 /* A whole decimal integer in [min, max], no sign-only, no spaces; false otherwise. */
 bool str_int(const char *s, long long min, long long max, long long *out);

@@ -28,6 +28,8 @@ static const char *repo_name_fault(const char *s)
 		return "must begin with a letter or a digit";
 	if (strstr(s, "..") != NULL)
 		return "must not hold '..'";
+	if (s[strlen(s) - 1] == '.')
+		return "must not end with '.'";
 	if (ends_nocase(s, ".git") || ends_nocase(s, ".lock"))
 		return "must not end in .git or .lock";
 	/* /v1/git/repos is the collection itself. */

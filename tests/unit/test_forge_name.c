@@ -32,10 +32,11 @@ static void a_repository_name_is_refused_with_the_rule_it_breaks(void **s)
 		{ X100 "x", "longer than 100" }, { X100 X100 X100, "longer than 100" },
 		{ "a/b", "only hold" }, { "a b", "only hold" }, { "../x", "only hold" },
 		{ "..", "begin with" }, { ".", "begin with" }, { ".git", "begin with" },
-		{ "-x", "begin with" }, { "_x", "begin with" }, { "a..b", "'..'" }, { "x.git", ".git" },
-		{ "x.GIT", ".git" }, { "x.lock", ".lock" }, { "repos", "reserved" }, { "Repos", "reserved" },
-		{ "d\xc3\xa9mo", "only hold" }, { "a\nb", "only hold" }, { "a\\b", "only hold" },
-		{ "a%2fb", "only hold" }, { "a?b", "only hold" }, { "\x7f", "only hold" } };
+		{ "-x", "begin with" }, { "_x", "begin with" }, { "a..b", "'..'" }, { "x.", "end with '.'" },
+		{ "x.git", ".git" }, { "x.GIT", ".git" }, { "x.lock", ".lock" }, { "repos", "reserved" },
+		{ "Repos", "reserved" }, { "d\xc3\xa9mo", "only hold" }, { "a\nb", "only hold" },
+		{ "a\\b", "only hold" }, { "a%2fb", "only hold" }, { "a?b", "only hold" },
+		{ "\x7f", "only hold" } };
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		struct err e = { 0 };
 		check(&rows[i], repo_name_check(rows[i].name, &e), &e, "name");

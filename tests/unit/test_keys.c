@@ -89,6 +89,8 @@ static void a_key_is_made_listed_without_its_secret_and_revoked(void **s) /* ID-
 	assert_non_null(call(&admin, "revoke_key", input, &e));
 	assert_null(principal(key));
 	assert_int_equal(refused(&admin, "revoke_key", input, ""), ERR_NOT_FOUND);
+	(void)call(&admin, "revoke_key", input, &e);
+	assert_string_equal(e.msg, "There is no such key.");
 	list = call(&admin, "list_keys", "{}", &e);
 	assert_null(strstr(js_dump(mem, list), id));
 }
@@ -130,11 +132,26 @@ static void only_admins_and_only_what_they_hold(void **s) /* ID-3, ID-6 */
 	assert_string_equal(who->user, "eve");
 }
 
+static void a_scope_said_twice_is_held_once(void **s)
+{
+	(void)s;
+	struct err e;
+	const json_t *made = call(&admin, "create_key",
+	    "{\"name\":\"J\\u00f6rg 2\",\"scopes\":[\"git\",\"git\",\"coding\",\"git\"]}", &e);
+	assert_non_null(made);
+	assert_int_equal(json_array_size(json_object_get(made, "scopes")), 2);
+	assert_string_equal(principal(js_str(made, "key"))->scopes, "git coding");
+}
+
 static void bad_input_names_its_field(void **s) /* HTTP-3 */
 {
 	(void)s;
 	static const char *const rows[][2] = { { "{}", "name" }, { "{\"name\":\"\"}", "name" },
-		{ "{\"name\":7}", "name" }, { "{\"name\":\"x\",\"org\":\"admin\"}", "org" },
+		{ "{\"name\":7}", "name" }, { "{\"name\":\"  \"}", "name" },
+		{ "{\"name\":\"a\\nb\"}", "name" }, { "{\"name\":\"\\u001b[31m\"}", "name" },
+		{ "{\"name\":\"\\u0085\"}", "name" }, { "{\"name\":\"\\u00a0\\u3000\"}", "name" },
+		{ "{\"name\":\"x\",\"user\":\"\\t\"}", "user" },
+		{ "{\"name\":\"x\",\"org\":\"admin\"}", "org" },
 		{ "{\"name\":\"x\",\"scopes\":[]}", "scopes" },
 		{ "{\"name\":\"x\",\"scopes\":[\"node\"]}", "scopes[0]" },
 		{ "{\"name\":\"x\",\"scopes\":\"*\"}", "scopes" },
@@ -201,6 +218,7 @@ int main(void)
 		cmocka_unit_test(a_key_is_made_listed_without_its_secret_and_revoked),
 		cmocka_unit_test(another_orgs_key_answers_like_none),
 		cmocka_unit_test(only_admins_and_only_what_they_hold),
+		cmocka_unit_test(a_scope_said_twice_is_held_once),
 		cmocka_unit_test(bad_input_names_its_field),
 		cmocka_unit_test(lists_page_without_gaps_or_repeats),
 	};

@@ -176,6 +176,20 @@ static void test_small_judgements_of_text(void **state)
 }
 
 /* SBX-3 */
+static void test_a_text_shows_something_or_is_refused(void **state)
+{
+	(void)state;
+	static const char *const good[] = { "ci", "J\xc3\xb6rg", " x ", "\xe2\x82\xac", "\xf0\x9f\x98\x80",
+		"a\xc2\xa0" };
+	static const char *const bad[] = { "", " ", "\t", "a\nb", "a\x1b[31m", "\x7f", "\xc2\x85", "\xc2\xa0",
+		"\xe3\x80\x80 ", "\xe2\x80\x8b", "\xef\xbb\xbf", "a\xe2\x80\xae z", "a\xe2\x80\xa9", "a\xff",
+		"\xc3" };
+	for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+		assert_true(str_shows(good[i]));
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+		assert_false(str_shows(bad[i]));
+}
+
 static void test_a_slug_is_letters_digits_and_single_dashes_and_never_too_long(void **state)
 {
 	(void)state;
@@ -210,6 +224,7 @@ int main(void)
 		cmocka_unit_test(test_a_view_is_cut_at_its_separators),
 		cmocka_unit_test(test_whole_numbers_are_taken_within_their_bounds_and_nothing_else_is),
 		cmocka_unit_test(test_small_judgements_of_text),
+		cmocka_unit_test(test_a_text_shows_something_or_is_refused),
 		cmocka_unit_test(test_a_slug_is_letters_digits_and_single_dashes_and_never_too_long),
 	};
 	return cmocka_run_group_tests(tests, build_oracle, NULL);
