@@ -90,3 +90,22 @@ enum push_start push_start(const char *p, size_t n, size_t *used)
 	}
 	return PUSH_MORE;
 }
+
+const char *cgi_client_fault(const char *said)
+{
+	static const struct {
+		const char *words, *fault;
+	} known[] = {
+		{ "inflating request", "The body is not gzip, as its Content-Encoding says." },
+		{ "in the middle of the gzip stream", "The gzip'd body was cut off." },
+		{ "protocol error", "The body is no request that git understands." },
+		{ "invalid command", "The body asks for a command that git does not have." },
+		{ "unknown capability", "The body asks for something that git does not offer." },
+		{ "hung up unexpectedly", "The body ended too early." },
+		{ "not our ref", "An object was asked for that no branch or tag here has." },
+	};
+	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+		if (strstr(said, known[i].words) != NULL)
+			return known[i].fault;
+	return NULL;
+}

@@ -21,3 +21,9 @@ enum push_start { PUSH_MORE, PUSH_NOTHING, PUSH_COMMANDS };
  * Only for an early and clear answer: what may be written is judged in the hook (FRG-3).
  */
 enum push_start push_start(const char *p, size_t n, size_t *used);
+
+/*
+ * What a client did wrong, told from what git wrote to its standard error, as a sentence of ours; NULL when it is not known to
+ * be the client's. git has one exit status for everything, and says it nowhere else.
+ */
+const char *cgi_client_fault(const char *said);

@@ -41,12 +41,18 @@ static int judge_grant(const struct ref_rights *r, const struct ref_change *c, s
  * would change what the API and the page show. The two branch names are the ones that command lines take for
  * something else.
  */
-static int judge_member(const struct ref_change *c, struct err *e)
+static int judge_member(const struct ref_rights *r, const struct ref_change *c, struct err *e)
 {
 	if (!str_starts(c->ref, heads) && !str_starts(c->ref, tags))
 		return err_set(
 		    e, ERR_FORBIDDEN, "Only refs/heads/ and refs/tags/ can be pushed here, not %s.", c->ref);
-	const char *name = c->ref + (str_starts(c->ref, heads) ? strlen(heads) : strlen(tags));
+	bool branch = str_starts(c->ref, heads);
+	const char *name = c->ref + (branch ? strlen(heads) : strlen(tags));
+	/* A clone begins with it. git refuses this too, with words for the operator of the repository. */
+	if (branch && is_zero(c->new_id) && strcmp(name, r->default_branch) == 0)
+		return err_set(e, ERR_FORBIDDEN,
+		    "The default branch %s cannot be deleted: a clone of this repository begins with it.",
+		    name);
 	if (!is_zero(c->new_id) && (name[0] == '-' || strcmp(name, "HEAD") == 0))
 		return err_set(e, ERR_FORBIDDEN, "%s is not a usable name: choose another one.", c->ref);
 	return 0;
@@ -60,7 +66,7 @@ int refpolicy_judge(
 	if (rights->grant_ref != NULL)
 		return judge_grant(rights, changes, n, e);
 	for (size_t i = 0; i < n; i++)
-		if (judge_member(&changes[i], e) != 0)
+		if (judge_member(rights, &changes[i], e) != 0)
 			return -1;
 	return 0;
 }

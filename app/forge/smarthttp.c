@@ -213,23 +213,24 @@ static void drain_body(struct serve *s)
 
 /* ---- the answer */
 
-static int pass_on(struct serve *s, const char *p, size_t n)
+/* The services answer 200; anything else is git's own trouble, told in our own words. The head waits for the first byte of
+ * the body: git has its head ready before it looks at the request. */
+static int begin(struct serve *s)
 {
-	if (n == 0 || s->cgi.status != 200)
+	if (s->cgi.status != 200 || s->c->reply->begun)
 		return 0;
-	if (reply_write(s->c, p, n) == 0)
+	reply_header(s->c, "Cache-Control", "no-cache, max-age=0, must-revalidate");
+	if (reply_begin(s->c, 200, s->cgi.content_type) == 0)
 		return 0;
 	s->client_gone = true;
 	return -1;
 }
 
-static int begin(struct serve *s)
+static int pass_on(struct serve *s, const char *p, size_t n)
 {
-	/* The services answer 200; anything else is git's own trouble, told in our own words. */
-	if (s->cgi.status != 200)
+	if (n == 0 || s->cgi.status != 200)
 		return 0;
-	reply_header(s->c, "Cache-Control", "no-cache, max-age=0, must-revalidate");
-	if (reply_begin(s->c, 200, s->cgi.content_type) == 0)
+	if (begin(s) == 0 && reply_write(s->c, p, n) == 0)
 		return 0;
 	s->client_gone = true;
 	return -1;
@@ -246,7 +247,7 @@ static int serve_out(void *arg, const char *p, size_t n)
 	if (used <= 0)
 		return used;
 	s->head_done = true;
-	if (begin(s) != 0 || pass_on(s, s->head.p + used, s->head.n - (size_t)used) != 0)
+	if (pass_on(s, s->head.p + used, s->head.n - (size_t)used) != 0)
 		return -1;
 	return pass_on(s, p + take, n - take);
 }
@@ -262,14 +263,23 @@ static int finish(struct serve *s, const struct proc_result *r, struct err *e)
 {
 	if (s->client_gone)
 		return s->c->reply->begun ? 0 : err_set(e, ERR_BAD_REQUEST, "The request was cut off.");
+	/* A body that cannot be inflated ends git without a word to the client and with status 0. */
+	bool empty = !s->c->reply->begun, served = s->head_done && s->cgi.status == 200 && !r->timed_out;
+	const char *theirs = served && !s->q->advertise && (empty || r->exit_code != 0)
+	    ? cgi_client_fault(buf_c(&r->errout))
+	    : NULL;
+	if (theirs != NULL)
+		return err_set(e, ERR_BAD_REQUEST, "%s", theirs);
 	if (s->err.code != ERR_NONE)
 		*e = s->err;
 	else if (r->timed_out)
 		err_set(e, ERR_TIMEOUT, "The transfer took too long.");
-	else if (!s->head_done || s->cgi.status != 200 || r->exit_code != 0)
+	else if (!served || r->exit_code != 0)
 		err_set(e, ERR_INTERNAL, "git could not serve this repository.");
 	if (e->code == ERR_NONE)
-		return 0;
+		return begin(s) == 0 || s->c->reply->begun /* nothing to say is an answer, too */
+		    ? 0
+		    : err_set(e, ERR_BAD_REQUEST, "The request was cut off.");
 	/* What git said may name paths of the server: it goes to the log, the client is told the fact. */
 	log_error("git http-backend failed", "request", s->c->request_id, "exit",
 	    mem_fmt(s->c->mem, "%d", r->exit_code), "status", mem_fmt(s->c->mem, "%d", s->cgi.status),
@@ -296,11 +306,12 @@ static int run(struct serve *s, struct err *e)
 		.arg = s,
 		.timeout_ms = SERVE_MS };
 	auto_proc struct proc_result r = { 0 };
-	if (proc_run(&o, &r, e) != 0 || finish(s, &r, e) != 0)
+	if (proc_run(&o, &r, e) != 0)
 		return -1;
+	int rc = finish(s, &r, e);
 	if (!s->q->advertise)
 		drain_body(s);
-	return 0;
+	return rc;
 }
 
 static int run_push(struct serve *s, struct err *e)

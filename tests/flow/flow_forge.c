@@ -197,9 +197,11 @@ static void a_gzipped_push_is_inflated(void **s) /* FRG-1 */
 	(void)snprintf(path, sizeof path, "/v1/git/%s/zip.git/git-receive-pack", acme.slug);
 	static const struct {
 		const char *encoding;
+		size_t n;
 		int status;
-	} rows[] = { { "Content-Encoding: gzip", 200 }, { "Content-Encoding: x-gzip", 200 },
-		{ "Content-Encoding: br", 415 } };
+	} rows[] = { { "Content-Encoding: gzip", sizeof flush, 200 },
+		{ "Content-Encoding: x-gzip", sizeof flush, 200 }, { "Content-Encoding: br", 1, 415 },
+		{ "Content-Encoding: gzip", 12, 400 } };
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		const char *headers[] = { auth, rows[i].encoding, NULL };
 		auto_web struct web w = { 0 };
@@ -208,7 +210,7 @@ static void a_gzipped_push_is_inflated(void **s) /* FRG-1 */
 			.path = path,
 			.headers = headers,
 			.body = (const char *)flush,
-			.body_n = sizeof flush,
+			.body_n = rows[i].n,
 			.type = "application/x-git-receive-pack-request" },
 		    &w);
 		assert_int_equal(w.status, rows[i].status);
@@ -397,11 +399,12 @@ static void a_grants_push_of_nothing_is_refused_and_its_probe_is_not(void **s) /
 	grant_for("nothing", "x", grant);
 	static const struct {
 		const char *body;
-		int by_grant;
-	} rows[] = { { "0000", 200 }, { "0000PACK", 403 }, { "00000000", 403 }, { "", 403 },
+		int by_grant, by_member;
+	} rows[] = { { "0000", 200, 200 }, { "0000PACK", 403, 200 }, { "00000000", 403, 200 },
+		{ "", 403, 400 },
 		{ "0034shallow 1111111111111111111111111111111111111111"
 		  "0000",
-		    403 } };
+		    403, 200 } };
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		auto_web struct web w = { 0 }, w2 = { 0 };
 		raw("nothing", "POST", "git-receive-pack", grant, "git-receive-pack-request", rows[i].body,
@@ -410,7 +413,7 @@ static void a_grants_push_of_nothing_is_refused_and_its_probe_is_not(void **s) /
 			fail_msg("\"%s\": %ld", rows[i].body, w.status);
 		raw("nothing", "POST", "git-receive-pack", acme.member, "git-receive-pack-request",
 		    rows[i].body, strlen(rows[i].body), &w2);
-		assert_int_equal(w2.status, 200);
+		assert_int_equal(w2.status, rows[i].by_member);
 	}
 	assert_tip("nothing", "refs/heads/x", "");
 }
@@ -475,6 +478,7 @@ static void a_member_stays_among_branches_and_tags(void **s) /* FRG-3 */
 	GIT_NO(&g, "w", "Only refs/heads/ and refs/tags/", "push", "origin", "HEAD:refs/heads/ok",
 	    "HEAD:refs/replace/x");
 	assert_tip("member", "refs/heads/ok", "");
+	GIT_NO(&g, "w", "default branch main cannot be deleted", "push", "origin", ":main");
 	GIT_NO(&g, "w", "refs/for/main", "push", "origin", "HEAD:refs/for/main");
 	GIT_OK(&g, "w", "push", "-q", "origin", "HEAD:refs/heads/\xc3\xbcml\xc3\xa4ut", "HEAD:a/b/c");
 	gitclient_end(&g);

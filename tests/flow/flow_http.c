@@ -469,6 +469,48 @@ static void an_empty_list_is_an_empty_array(void **s)
 	each_route(route_lists_nothing_as_an_empty_array);
 }
 
+/* What is no request of git's protocol is the client's fault: said to it, and no error of ours in the log. */
+static void rubbish_for_git_is_refused_in_words(void **s)
+{
+	(void)s;
+	static const struct {
+		const char *service, *body, *encoding;
+	} rows[] = { { "git-upload-pack", "rubbish and more", NULL },
+		{ "git-upload-pack", "000ahello\n0000", NULL },
+		{ "git-upload-pack", "\x1f\x8b\x08rubbish", "Content-Encoding: gzip" },
+		{ "git-receive-pack", "rubbish and more", NULL },
+		{ "git-receive-pack", "000ahello\n0000", NULL },
+		{ "git-receive-pack", "plain", "Content-Encoding: gzip" } };
+	auto_web struct web made = { 0 };
+	web_json(&st, "POST", "/v1/git/repos", org.key, js_pack("{s:s}", "name", "rubbish"), &made);
+	assert_int_equal(made.status, 201);
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		char path[200], type[80];
+		const char *headers[] = { rows[i].encoding, NULL };
+		auto_web struct web w = { 0 };
+		(void)snprintf(path, sizeof path, "/v1/git/%s/rubbish.git/%s", org.slug, rows[i].service);
+		(void)snprintf(type, sizeof type, "application/x-%s-request", rows[i].service);
+		web_do(&st,
+		    &(struct web_req){ .method = "POST",
+			.path = path,
+			.key = org.key,
+			.type = type,
+			.headers = headers,
+			.body = rows[i].body },
+		    &w);
+		if (w.status != 400 || strncmp(web_error(&w, "message"), "The body ", 9) != 0)
+			fail_msg("%zu: %ld %s", i, w.status, w.body);
+	}
+	for (int i = 1; i <= st.apis; i++) {
+		char path[200];
+		struct err e = { 0 };
+		auto_buf struct buf log = BUF(64 << 20);
+		(void)snprintf(path, sizeof path, "%s/log/api%d.log", st.dir, i);
+		assert_int_equal(file_read(path, &log, &e), 0);
+		assert_null(strstr(buf_c(&log), "http-backend"));
+	}
+}
+
 static int setup(void **s)
 {
 	(void)s;
@@ -505,6 +547,7 @@ int main(void)
 		cmocka_unit_test(a_field_at_fault_is_named_with_what_is_allowed),
 		cmocka_unit_test(several_faults_are_listed_at_once),
 		cmocka_unit_test(odd_urls_are_refused_and_never_a_fault_of_ours),
+		cmocka_unit_test(rubbish_for_git_is_refused_in_words),
 		cmocka_unit_test(a_sane_request_id_is_kept_and_another_is_replaced),
 		cmocka_unit_test(a_list_is_walked_in_pages_without_a_gap_or_a_repeat),
 		cmocka_unit_test(an_empty_list_is_an_empty_array),

@@ -60,6 +60,25 @@ static enum push_start start(const char *s)
 #define ID "1111111111111111111111111111111111111111"
 
 /* FRG-3: what names nothing is told from what names something, whichever way it is framed. */
+/* As git 2.39 says it for such bodies. */
+static void a_clients_fault_is_told_from_gits_own(void **s)
+{
+	(void)s;
+	static const char *const theirs[] = { "fatal: protocol error: bad line length character: garb\n",
+		"fatal: git upload-pack: protocol error, expected to get object ID, not 'hello'\n",
+		"fatal: the remote end hung up unexpectedly\n", "fatal: invalid command 'ls-refz'\n",
+		"error: inflate: data stream error\nfatal: zlib error inflating request, result -3\n",
+		"fatal: request ended in the middle of the gzip stream\n",
+		"fatal: unknown capability 'want x'\n", "fatal: git upload-pack: not our ref 1111\n" };
+	static const char *const ours[] = { "", "fatal: bad object refs/heads/main\n",
+		"fatal: unable to create temporary file: No space left on device\n",
+		"fatal: not a git repository: '/x'\n", "error: unable to read sha1 file\n" };
+	for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++)
+		assert_non_null(cgi_client_fault(theirs[i]));
+	for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+		assert_null(cgi_client_fault(ours[i]));
+}
+
 static void a_push_that_names_nothing_is_seen(void **s)
 {
 	(void)s;
@@ -140,6 +159,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_reply_head_is_read_whichever_way_it_is_cut),
 		cmocka_unit_test(a_reply_head_that_is_none_is_refused),
+		cmocka_unit_test(a_clients_fault_is_told_from_gits_own),
 		cmocka_unit_test(a_push_that_names_nothing_is_seen),
 		cmocka_unit_test(a_path_is_refused_with_the_rule_it_breaks),
 		cmocka_unit_test(a_path_is_bounded_in_length_and_depth),

@@ -97,6 +97,21 @@ static void a_member_pushes_any_branch_and_tag(void **s)
 	assert_true(allowed(&member, NULL, 0, NULL));
 }
 
+/* In every way of saying it, and only the branch: a tag of that name goes. */
+static void nobody_deletes_the_default_branch(void **s)
+{
+	(void)s;
+	const struct ref_change gone[] = { { "refs/heads/main", A, Z, false },
+		{ "refs/heads/main", A, Z256, false }, { "refs/heads/main", A, Z, true } };
+	for (size_t i = 0; i < sizeof gone / sizeof *gone; i++) {
+		const struct ref_change two[] = { { "refs/heads/x", Z, A, false }, gone[i] };
+		assert_false(allowed(&member, &gone[i], 1, "default branch main cannot be deleted"));
+		assert_false(allowed(&member, two, 2, "default branch main cannot be deleted"));
+	}
+	assert_true(allowed(&member, &(struct ref_change){ "refs/tags/main", A, Z, false }, 1, NULL));
+	assert_true(allowed(&member, &(struct ref_change){ "refs/heads/main2", A, Z, false }, 1, NULL));
+}
+
 static void a_member_stays_among_branches_and_tags(void **s)
 {
 	(void)s;
@@ -117,6 +132,7 @@ int main(void)
 		cmocka_unit_test(a_grant_for_the_default_branch_or_a_tag_is_worth_nothing),
 		cmocka_unit_test(a_push_without_stated_rights_is_refused),
 		cmocka_unit_test(a_member_pushes_any_branch_and_tag),
+		cmocka_unit_test(nobody_deletes_the_default_branch),
 		cmocka_unit_test(a_member_stays_among_branches_and_tags),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
