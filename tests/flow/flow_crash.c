@@ -52,7 +52,7 @@ static const struct point points[] = {
 	{ "run.verified", false },
 	{ "run.closing", false },
 };
-enum { POINTS = sizeof points / sizeof points[0] };
+enum { POINTS = sizeof points / sizeof points[0], PART_SIZE = 64 };
 
 /* ---- who to kill */
 
@@ -71,13 +71,13 @@ static void sql(char *out, size_t n, const char *fmt, ...)
 }
 
 /* The runner that holds the run's job: jobs.worker is "host:pid". */
-static void runner_of(const struct flow_run *r, char part[16])
+static void runner_of(const struct flow_run *r, char part[PART_SIZE])
 {
 	char worker[200];
 	sql(worker, sizeof worker, "SELECT COALESCE(worker, ':0') FROM jobs WHERE subject = '%s'", r->run);
 	long pid = strtol(strrchr(worker, ':') + 1, NULL, 10);
 	for (int i = 1; i <= stack.runners; i++) {
-		(void)snprintf(part, 16, "runner%d", i);
+		(void)snprintf(part, PART_SIZE, "runner%d", i);
 		if (stack_pid(&stack, part) == (pid_t)pid)
 			return;
 	}
@@ -116,7 +116,7 @@ static void kill_box(const char *id)
 
 static void strike(enum victim v, const struct flow_run *r)
 {
-	char part[64], id[64];
+	char part[PART_SIZE], id[64];
 	switch (v) {
 	case API:
 		(void)snprintf(part, sizeof part, "api1");
