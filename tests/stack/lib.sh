@@ -11,7 +11,14 @@ alive() { # alive FILE: is the process of that pid file running?
   [ -s "$1" ] && read -r pid start <"$1" && [ -n "$start" ] && [ "$(starttime "$pid")" = "$start" ]
 }
 pid_of() { local pid rest; read -r pid rest <"$1" && echo "$pid"; }
-remember() { echo "$2 $(starttime "$2")" >"$1"; }
+# remember FILE PID: once it has a session of its own. Before that, whoever started this script may still kill its whole group.
+remember() {
+  local deadline=$((SECONDS + 10))
+  while [ -e "/proc/$2" ] && [ "$(sed -E 's/.*\) //' "/proc/$2/stat" 2>/dev/null | cut -d' ' -f4)" != "$2" ] && [ $SECONDS -lt $deadline ]; do
+    sleep 0.01
+  done
+  echo "$2 $(starttime "$2")" >"$1"
+}
 end_session() { # what a killed process left in its session (nginx's workers): every part is started with setsid
   local pid rest p
   [ -s "$1" ] && read -r pid rest <"$1" && [ -n "$pid" ] || return 0
