@@ -52,7 +52,7 @@ static json_t *lease_patiently(struct run *r, const struct lease_want *want, str
 		if (got != NULL)
 			return got;
 		struct err left = { 0 };
-		int swept = err_http(one.code) >= 500 ? run_sweep_leases(r, &left) : 0;
+		int n, swept = err_http(one.code) >= 500 ? run_sweep_leases(r, &n, &left) : 0;
 		if (swept != 0 || !passes(&one) || clock_ms() >= until) {
 			*e = swept != 0 ? left : one;
 			return NULL;
@@ -145,13 +145,15 @@ static int list_sandboxes(struct run *r, struct pg *db, void *arg, struct err *e
 	return 0;
 }
 
-int run_sweep_leases(struct run *r, struct err *e)
+int run_sweep_leases(struct run *r, int *n, struct err *e)
 {
 	struct ids ids = { 0 };
+	*n = 0;
 	if (run_try(r, list_sandboxes, &ids, e) != 0)
 		return -1;
-	for (int i = 0; i < ids.n; i++)
-		if (end_one(r, ids.id[i], e) != 0)
+	for (*n = 0; *n < ids.n; ++*n)
+		if (end_one(r, ids.id[*n], e) != 0 ||
+		    run_step(r, "ended", "ok", e, "Sandbox %s, left from before, is gone", ids.id[*n]) != 0)
 			return -1;
 	return 0;
 }

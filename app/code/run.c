@@ -88,14 +88,16 @@ static int revoke_all(struct run *r, struct pg *db, void *arg, struct err *e)
 }
 
 /* What the runner before us may have left: its grants, its sandboxes. Then say which attempt this is (COD-11). */
-static int recover(struct run *r, struct err *e)
+static int recover(struct run *r, int *swept, struct err *e)
 {
+	*swept = 0;
 	if (r->job->attempt == 1)
 		return 0;
-	if (run_try(r, revoke_all, NULL, e) != 0 || run_sweep_leases(r, e) != 0)
+	if (run_try(r, revoke_all, NULL, e) != 0 ||
+	    run_step(r, "attempt", "running", e, "attempt %d: the runner before did not finish",
+		r->job->attempt) != 0)
 		return -1;
-	return run_step(
-	    r, "attempt", "running", e, "attempt %d: the runner before did not finish", r->job->attempt);
+	return run_sweep_leases(r, swept, e);
 }
 
 static int open_credential(struct run *r, struct err *e)
@@ -205,19 +207,32 @@ static json_t *result_of(struct run *r, const char *page)
 	return v;
 }
 
+/* After the push: the lease is gone, and only then what was pushed is believed. */
+static int prove(struct run *r, bool ended, struct err *e)
+{
+	if (run_unlease(r, e) != 0)
+		return -1;
+	/* The attempt before may have ended its lease and died before it could say so. */
+	if (!ended && run_step(r, "ended", "ok", e, "The sandbox is gone") != 0)
+		return -1;
+	crash_point("run.ended");
+	return r->tip[0] == 0 ? 0 : run_verify(r, e);
+}
+
 /* COD-5, COD-6. *result is the payload of the terminal event. */
 static int attempt(struct run *r, json_t **result, struct err *e)
 {
 	const char *page = "";
-	if (recover(r, e) != 0 || run_go(r, e) != 0 || open_credential(r, e) != 0 || make_dir(r, e) != 0)
+	int swept;
+	if (recover(r, &swept, e) != 0 || run_go(r, e) != 0 || open_credential(r, e) != 0 ||
+	    make_dir(r, e) != 0)
 		return -1;
 	int pushed = was_pushed(r, e);
 	if (pushed < 0 || (pushed == 0 && work(r, e) != 0))
 		return -1;
-	if (run_unlease(r, e) != 0)
+	if (prove(r, pushed == 0 || swept > 0, e) != 0)
 		return -1;
-	crash_point("run.ended");
-	if (r->tip[0] != 0 && (run_verify(r, e) != 0 || run_propose(r, &page, e) != 0))
+	if (r->tip[0] != 0 && run_propose(r, &page, e) != 0)
 		return -1;
 	*result = result_of(r, page);
 	return 0;
@@ -340,7 +355,8 @@ static int conclude(struct run *r, int rc, json_t *result, const struct err *fau
 static int poisoned(struct run *r, struct err *e)
 {
 	struct err said = { 0 };
-	(void)run_sweep_leases(r, &said);
+	int n;
+	(void)run_sweep_leases(r, &n, &said);
 	return err_set(
 	    e, ERR_INTERNAL, "The run ended its runner %d times; it is not tried again.", JOB_MAX_CRASHES);
 }

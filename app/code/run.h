@@ -77,8 +77,8 @@ struct ctx run_ctx(const struct run *r);
 int run_lease(struct run *r, struct err *e);
 /* End the lease of this attempt, once it is really gone, and say `ended`. Nothing when there is none. */
 int run_unlease(struct run *r, struct err *e);
-/* End whatever earlier attempts left (COD-11), before anything is leased. */
-int run_sweep_leases(struct run *r, struct err *e);
+/* End what earlier attempts, or a lease that failed half-way, left (COD-11), and say `ended` of each. *n: how many. */
+int run_sweep_leases(struct run *r, int *n, struct err *e);
 
 /* ---- checkout.c: fetch with the runner's credential, hand the commit to the sandbox */
 

@@ -228,7 +228,7 @@ static void a_pushed_branch_is_completed_and_not_redone(void **s)
 	assert_string_equal(js_str(d.last, "commit"), commit);
 	assert_string_equal(js_str(d.last, "logTail"), "said");
 	assert_int_equal(js_int(js_get(d.last, "diffstat"), "files", 0), 1);
-	assert_string_equal(story(&d), "status:start step:attempt step:push step:verify result");
+	assert_string_equal(story(&d), "status:start step:attempt step:push step:ended step:verify result");
 }
 
 static void a_push_that_did_not_happen_is_started_again(void **s)
