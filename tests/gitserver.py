@@ -1,6 +1,7 @@
 """gitserver.py DIR - a git remote over HTTP for unit tests: the bare repositories under DIR, through git http-backend.
 
 The port goes to DIR/port when it listens. Every request is one line of DIR/requests: method, path, user:password or "-".
+DIR/away holds how many of the next requests are answered 503.
 With DIR/password present, a request without exactly that as Basic credential is answered 401. DIR/refuse-push makes pushes 403.
 """
 import base64, http.server, os, subprocess, sys
@@ -42,6 +43,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         with open(os.path.join(root, "requests"), "a") as f:
             f.write(f"{self.command} {self.path} {who}\n")
         path, _, query = self.path.partition("?")
+        away = int(read("away") or 0)
+        if away > 0:
+            with open(os.path.join(root, "away"), "w") as f:
+                f.write(str(away - 1))
+            return self.refuse(503)
         want = read("password")
         if want is not None and who != want:
             return self.refuse(401, [("WWW-Authenticate", 'Basic realm="test"')])

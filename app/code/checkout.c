@@ -103,8 +103,16 @@ int run_fetch(struct run *r, struct err *e)
 	auto_secret struct secret *token = NULL;
 	if (run_go(r, e) != 0 || clone_init(&r->git, e) != 0 || run_remote(r, &remote, &token, e) != 0)
 		return -1;
-	if (clone_fetch(&r->git, &remote, r->base_branch, r->base, e) != 0)
+	int64_t until = run_patience(r);
+	struct err one;
+	do {
+		one = (struct err){ 0 };
+		(void)clone_fetch(&r->git, &remote, r->base_branch, r->base, &one);
+	} while (one.code == ERR_UNAVAILABLE && run_again(r, &one, until));
+	if (one.code != ERR_NONE) {
+		*e = one;
 		return -1;
+	}
 	crash_point("run.fetched");
 	const char *from = r->base_branch == NULL ? "HEAD" : r->base_branch;
 	if (r->base[0] == 0)

@@ -15,8 +15,16 @@ int run_push(struct run *r, struct err *e)
 	auto_secret struct secret *token = NULL;
 	if (run_go(r, e) != 0 || run_remote(r, &remote, &token, e) != 0)
 		return -1;
-	if (clone_push(&r->git, &remote, r->tip, r->branch, e) != 0)
+	int64_t until = run_patience(r);
+	struct err one;
+	do { /* a push that arrived without an answer is up to date the second time */
+		one = (struct err){ 0 };
+		(void)clone_push(&r->git, &remote, r->tip, r->branch, &one);
+	} while (one.code == ERR_UNAVAILABLE && run_again(r, &one, until));
+	if (one.code != ERR_NONE) {
+		*e = one;
 		return -1;
+	}
 	crash_point("run.pushed");
 	return run_step(r, "push", "ok", e, "Pushed %.12s to %s", r->tip, r->branch);
 }
@@ -43,12 +51,14 @@ static int forge_tip(struct run *r, char tip[RGIT_ID_MAX], struct err *e)
 			    e, ERR_UPSTREAM, "The forge's answer about the branch could not be read.");
 	} else if (rc == 0 && res.status != 404) {
 		rc = http_envelope(&res, e);
+		if (res.status >= 502) /* nginx, whose api is not there */
+			(void)err_replace(e, ERR_UNAVAILABLE, "The forge does not answer.");
 	}
 	http_res_free(&res);
 	return rc;
 }
 
-int run_stored_tip(struct run *r, char tip[RGIT_ID_MAX], struct err *e)
+static int ask_tip(struct run *r, char tip[RGIT_ID_MAX], struct err *e)
 {
 	tip[0] = 0;
 	if (r->repo != NULL)
@@ -58,6 +68,19 @@ int run_stored_tip(struct run *r, char tip[RGIT_ID_MAX], struct err *e)
 	if (run_remote(r, &remote, &token, e) != 0)
 		return -1;
 	return clone_remote_tip(&r->git, &remote, r->branch, tip, e);
+}
+
+int run_stored_tip(struct run *r, char tip[RGIT_ID_MAX], struct err *e)
+{
+	int64_t until = run_patience(r);
+	struct err one;
+	do {
+		one = (struct err){ 0 };
+		if (ask_tip(r, tip, &one) == 0)
+			return 0;
+	} while (one.code == ERR_UNAVAILABLE && run_again(r, &one, until));
+	*e = one;
+	return -1;
 }
 
 int run_verify(struct run *r, struct err *e)

@@ -238,12 +238,27 @@ static struct str last_words(const struct rgit_call *c, const struct proc_result
 	return best;
 }
 
+/* Said by git when the other side is restarting, overloaded or cut off, rather than unwilling. */
+static bool remote_away(const struct proc_result *r)
+{
+	static const char *const signs[] = { "returned error: 50", "HTTP 50", "Failed to connect",
+		"Couldn't connect", "Connection refused", "Connection reset", "Empty reply from server",
+		"unexpected disconnect", "early EOF", "hung up unexpectedly", "Could not resolve host",
+		"timed out", NULL };
+	for (const char *const *s = signs; *s != NULL; s++)
+		if (strstr(buf_c(&r->errout), *s) != NULL)
+			return true;
+	return false;
+}
+
 int rgit_failed(const struct rgit_repo *repo, const struct rgit_call *c, const struct proc_result *r,
     const char *doing, struct err *e)
 {
 	auto_buf struct buf clean = BUF(16 * 1024), shown = BUF(16 * 1024);
 	struct str words = last_words(c, r);
-	enum err_code code = c->remote != NULL ? ERR_UPSTREAM : c->hostile ? ERR_BAD_REQUEST : ERR_INTERNAL;
+	enum err_code code = c->hostile ? ERR_BAD_REQUEST : ERR_INTERNAL;
+	if (c->remote != NULL)
+		code = remote_away(r) ? ERR_UNAVAILABLE : ERR_UPSTREAM;
 	if (words.p == NULL || memmem(words.p, words.n, repo->dir, strlen(repo->dir)) != NULL)
 		return err_set(e, code, "%s failed (git %s, exit %d).", doing, c->args[0], r->exit_code);
 	if (c->hostile && memmem(words.p, words.n, "memory", 6) != NULL)

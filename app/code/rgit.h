@@ -42,7 +42,8 @@ struct rgit_call {
 /* Run to its end: 0 whatever the exit code; -1 with e when it did not end by itself (no start, time, limits, cancelled).
  * Free r with proc_free in any case. */
 int rgit_run(const struct rgit_repo *repo, const struct rgit_call *c, struct proc_result *r, struct err *e);
-/* Set e from a failed command: `doing` and git's own last words, without secrets and paths of this machine. Returns -1. */
+/* Set e from a failed command: `doing` and git's own last words, without secrets and paths of this machine. A remote that is
+ * away for the moment is ERR_UNAVAILABLE, one that refuses ERR_UPSTREAM. Returns -1. */
 int rgit_failed(const struct rgit_repo *repo, const struct rgit_call *c, const struct proc_result *r,
     const char *doing, struct err *e);
 /* rgit_run, and any other exit code than 0 is an error. */

@@ -92,8 +92,8 @@ int run_checkout(struct run *r, struct err *e);
 
 /* ---- work.c: commands inside the sandbox */
 
-/* After a failed talk with the sandbox's node: true when it may only be away for a moment, after a pause; until_ms is when
- * patience ends. Commands that were refused (not lost) did not run, and files may be moved again. */
+/* After a failed talk with a node or a remote: true when it may only be away for a moment, after a pause; until_ms is when
+ * patience ends. Commands that were refused (not lost) did not run; files may be moved, refs fetched and pushed again. */
 bool run_again(const struct run *r, const struct err *e, int64_t until_ms);
 int64_t run_patience(const struct run *r);
 

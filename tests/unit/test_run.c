@@ -312,6 +312,20 @@ static void a_clone_url_does_not_lead_into_our_own_network(void **s)
 	gittest_python(&gits, "assert open('requests').read() == ''", NULL);
 }
 
+static void a_remote_that_is_away_for_a_moment_costs_nothing(void **s)
+{
+	(void)s;
+	struct done d = { 0 };
+	char tip[GITTEST_ID];
+	gittest_repo(&gits, "away", tip);
+	gittest_write(&gits, "away", "1");
+	run(&d,
+	    task("away", "python",
+		mem_fmt(mem, "open('a.txt', 'w'); open('%s/away', 'w').write('1')", gits.dir)));
+	assert_over(&d, "done");
+	gittest_python(&gits, "assert open('away').read() == '0'", NULL);
+}
+
 /* SBX-40: what is not known is not a success. */
 static void a_lost_channel_fails_the_run(void **s)
 {
@@ -360,6 +374,7 @@ int main(void)
 		T(a_base_that_does_not_exist_is_named),
 		T(a_push_that_is_refused_fails_the_run),
 		T(a_clone_url_does_not_lead_into_our_own_network),
+		T(a_remote_that_is_away_for_a_moment_costs_nothing),
 		T(a_lost_channel_fails_the_run),
 		T(no_room_for_a_lease_fails_with_the_nodes_words),
 	};
