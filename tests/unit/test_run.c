@@ -317,10 +317,10 @@ static void a_remote_that_is_away_for_a_moment_costs_nothing(void **s)
 	(void)s;
 	struct done d = { 0 };
 	char tip[GITTEST_ID];
-	gittest_repo(&gits, "away", tip);
+	gittest_repo(&gits, "distant", tip);
 	gittest_write(&gits, "away", "1");
 	run(&d,
-	    task("away", "python",
+	    task("distant", "python",
 		mem_fmt(mem, "open('a.txt', 'w'); open('%s/away', 'w').write('1')", gits.dir)));
 	assert_over(&d, "done");
 	gittest_python(&gits, "assert open('away').read() == '0'", NULL);
