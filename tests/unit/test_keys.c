@@ -1,5 +1,7 @@
 #include "../t.h"
 
+#include "../same.h"
+
 #include <string.h>
 
 #include "../pgtest.h"
@@ -103,7 +105,7 @@ static void another_orgs_key_answers_like_none(void **s) /* ID-4 */
 	assert_null(call(&other, "revoke_key", mem_fmt(mem, "{\"id\":\"%s\"}", js_str(made, "id")), &e));
 	assert_null(call(&other, "revoke_key", "{\"id\":\"key_00000000000000000000000000\"}", &e2));
 	assert_int_equal(e.code, ERR_NOT_FOUND);
-	assert_memory_equal(&e, &e2, sizeof e);
+	same_error(&e, &e2);
 	assert_non_null(principal(js_str(made, "key")));
 	const json_t *list = call(&other, "list_keys", "{}", &e);
 	assert_int_equal(json_array_size(json_object_get(list, "data")), 0);
