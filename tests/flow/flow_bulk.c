@@ -114,21 +114,36 @@ static void assert_all_ended(void)
 	}
 }
 
-/* Nothing half received lies in the object store. */
+/* The name of something half received in a folder of the object store; false when there is none. */
+static bool half_received(const char *path, char name[256])
+{
+	DIR *d = opendir(path);
+	assert_non_null(d);
+	bool found = false;
+	for (const struct dirent *f; !found && (f = readdir(d)) != NULL;)
+		if (str_starts(f->d_name, "tmp_") || str_starts(f->d_name, "incoming") ||
+		    str_starts(f->d_name, ".tmp")) {
+			(void)snprintf(name, 256, "%s", f->d_name);
+			found = true;
+		}
+	(void)closedir(d);
+	return found;
+}
+
+/* Nothing half received lies in the object store. The api removes it once git's processes have ended. */
 static void assert_tidy(const char *repo)
 {
 	static const char *const where[] = { "", "/pack" };
+	int64_t deadline = clock_ms() + WAIT_MS;
 	for (size_t i = 0; i < 2; i++) {
-		char path[300];
+		char path[300], name[256];
 		(void)snprintf(
 		    path, sizeof path, "%s/forge/%s/%s.git/objects%s", stack.dir, acme.slug, repo, where[i]);
-		DIR *d = opendir(path);
-		assert_non_null(d);
-		for (const struct dirent *f; (f = readdir(d)) != NULL;)
-			if (str_starts(f->d_name, "tmp_") || str_starts(f->d_name, "incoming") ||
-			    str_starts(f->d_name, ".tmp"))
-				fail_msg("%s holds %s", path, f->d_name);
-		(void)closedir(d);
+		while (half_received(path, name)) {
+			if (clock_ms() > deadline)
+				fail_msg("%s holds %s", path, name);
+			(void)poll(NULL, 0, 20);
+		}
 	}
 }
 
