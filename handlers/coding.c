@@ -104,12 +104,8 @@ static const struct param task_in[] = {
 };
 
 static const struct param task_out[] = {
-	{ .name = "run", .type = T_STR, .required = true, .doc = "The run.", .example = "\"" RUN "\"" },
-	{ .name = "session",
-	    .type = T_STR,
-	    .required = true,
-	    .doc = "The session to watch.",
-	    .example = "\"" SES "\"" },
+	OUT(T_STR, "run", "The run.", "\"" RUN "\""),
+	OUT(T_STR, "session", "The session to watch.", "\"" SES "\""),
 	{ 0 },
 };
 
@@ -119,9 +115,9 @@ static const struct param path_out[] = {
 	    .required = true,
 	    .max = 4096,
 	    .doc = "The file; a long one is cut and ends in …." },
-	{ .name = "insertions", .type = T_INT, .required = true, .doc = "Lines." },
-	{ .name = "deletions", .type = T_INT, .required = true, .doc = "Lines." },
-	{ .name = "binary", .type = T_BOOL, .required = true, .doc = "Not counted in lines." },
+	OUT(T_INT, "insertions", "Lines.", NULL),
+	OUT(T_INT, "deletions", "Lines.", NULL),
+	OUT(T_BOOL, "binary", "Not counted in lines.", NULL),
 	{ 0 },
 };
 static const struct param path_item[] = {
@@ -131,9 +127,9 @@ static const struct param repository_item[] = {
 	{ .name = "path", .type = T_STR, .max = 4096, .doc = "One of them." }, { 0 }
 };
 static const struct param diffstat_out[] = {
-	{ .name = "files", .type = T_INT, .required = true, .doc = "How many differ." },
-	{ .name = "insertions", .type = T_INT, .required = true, .doc = "Lines." },
-	{ .name = "deletions", .type = T_INT, .required = true, .doc = "Lines." },
+	OUT(T_INT, "files", "How many differ.", NULL),
+	OUT(T_INT, "insertions", "Lines.", NULL),
+	OUT(T_INT, "deletions", "Lines.", NULL),
 	{ .name = "paths",
 	    .type = T_ARR,
 	    .required = true,
@@ -144,26 +140,20 @@ static const struct param diffstat_out[] = {
 	    .fields = repository_item,
 	    .doc = "Directories that are repositories of their own: only the ids of their commits are in the "
 		   "branch, not their files." },
-	{ .name = "more", .type = T_BOOL, .required = true, .doc = "There are more than are listed." },
+	OUT(T_BOOL, "more", "There are more than are listed.", NULL),
 	{ 0 },
 };
 static const struct param pr_out[] = {
-	{ .name = "identifier", .type = T_STR, .required = true, .doc = "What was proposed: the branch." },
-	{ .name = "url", .type = T_STR, .required = true, .doc = "Its page." },
+	OUT(T_STR, "identifier", "What was proposed: the branch.", NULL),
+	OUT(T_STR, "url", "Its page.", NULL),
 	{ 0 },
 };
 
 static const char *const types[] = { "status", "step", "tool-call", "log", "message", "result", "error",
 	"ping", "reconnect", NULL };
 static const struct param line_out[] = {
-	{ .name = "seq",
-	    .type = T_INT,
-	    .doc = "Counts from 1 without gaps; pings have none.",
-	    .example = "1" },
-	{ .name = "time",
-	    .type = T_TIME,
-	    .doc = "When it was written.",
-	    .example = "\"2026-11-29T12:00:00.000Z\"" },
+	OUT_MAYBE(T_INT, "seq", "Counts from 1 without gaps; pings have none.", "1"),
+	OUT_MAYBE(T_TIME, "time", "When it was written.", "\"2026-11-29T12:00:00.000Z\""),
 	{ .name = "type",
 	    .type = T_ENUM,
 	    .required = true,
@@ -172,28 +162,28 @@ static const struct param line_out[] = {
 		   "go on with "
 		   "watch_session.",
 	    .example = "\"result\"" },
-	{ .name = "step",
-	    .type = T_STR,
-	    .doc = "Of `step`: leased, fetch, checkout, tool, commit, collect, check, push, ended, verify, "
-		   "propose. Of `tool-call`: "
-		   "exit." },
+	OUT_MAYBE(T_STR, "step",
+	    "Of `step`: leased, fetch, checkout, tool, commit, collect, check, push, ended, verify, propose. "
+	    "Of `tool-call`: exit.",
+	    NULL),
 	{ .name = "message", .type = T_STR, .max = 61440, .doc = "A sentence, or output of the tool." },
-	{ .name = "status", .type = T_STR, .doc = "Of `step`: running, ok or failed." },
-	{ .name = "phase", .type = T_STR, .doc = "Of the first line: start." },
-	{ .name = "run", .type = T_STR, .doc = "Of the first line: the run." },
-	{ .name = "tool", .type = T_STR, .doc = "Of the first line." },
+	OUT_MAYBE(T_STR, "status", "Of `step`: running, ok or failed.", NULL),
+	OUT_MAYBE(T_STR, "phase", "Of the first line: start.", NULL),
+	OUT_MAYBE(T_STR, "run", "Of the first line: the run.", NULL),
+	OUT_MAYBE(T_STR, "session", "Of the first line: where to come back to, with watch_session.", NULL),
+	OUT_MAYBE(T_STR, "tool", "Of the first line.", NULL),
 	{ .name = "repo", .type = T_STR, .nullable = true, .doc = "Of the first line." },
-	{ .name = "after", .type = T_INT, .doc = "Of `reconnect`: where to go on." },
-	{ .name = "code",
-	    .type = T_STR,
-	    .doc =
-		"Of `error`, a word for programs: `stopped` (somebody asked for the end), `tool_failed` (it "
-		"exited with another status than 0, was killed, or took too long), `commit_failed` (its work "
-		"could not be committed), `change_refused` (what it committed cannot be taken), `lost` "
-		"(unknown how a command ended), `not_found` (the base branch), or the `code` of an error "
-		"answer." },
-	{ .name = "ok", .type = T_BOOL, .doc = "Of `result`: always true." },
-	{ .name = "changed", .type = T_BOOL, .doc = "Of `result`: the tip of the branch moved." },
+	OUT_MAYBE(T_INT, "after", "Of `reconnect`: where to go on.", NULL),
+	OUT_MAYBE(T_STR, "code",
+	    "Of `error`, a word for programs: `stopped` (somebody asked for the end), `tool_failed` (it "
+	    "exited with another status than 0, was killed, or took too long), `commit_failed` (its work "
+	    "could not be committed), `change_refused` (what it committed cannot be taken), `lost` (unknown "
+	    "how a command ended), `not_found` (the base branch), `nodes_full` (no place became free within "
+	    "the run's own time), `insufficient_quota` and `budget_exceeded` (the org has no money left), or "
+	    "the `code` of an error answer.",
+	    NULL),
+	OUT_MAYBE(T_BOOL, "ok", "Of `result`: always true.", NULL),
+	OUT_MAYBE(T_BOOL, "changed", "Of `result`: the tip of the branch moved.", NULL),
 	{ .name = "branch",
 	    .type = T_STR,
 	    .nullable = true,
@@ -220,101 +210,46 @@ static const struct param line_out[] = {
 	    .type = T_STR,
 	    .max = 61440,
 	    .doc = "Of `result` and `error`: the end of the tool's output." },
-	{ .name = "attempts",
-	    .type = T_INT,
-	    .doc = "Of `result` and `error`: more than 1 when a runner was replaced." },
+	OUT_MAYBE(
+	    T_INT, "attempts", "Of `result` and `error`: more than 1 when a runner was replaced.", NULL),
 	{ 0 },
 };
 
 static const char *const states[] = { "queued", "running", "done", "error", "stopped", NULL };
 static const struct param run_out[] = {
-	{ .name = "id",
-	    .type = T_STR,
-	    .required = true,
-	    .doc = "The run; sortable by creation.",
-	    .example = "\"" RUN "\"" },
-	{ .name = "kind", .type = T_STR, .required = true, .doc = "`coding`.", .example = "\"coding\"" },
-	{ .name = "tool",
-	    .type = T_STR,
-	    .required = true,
-	    .doc = "What worked on it.",
-	    .example = "\"python\"" },
-	{ .name = "repo",
-	    .type = T_STR,
-	    .required = true,
-	    .nullable = true,
-	    .doc = "The repository of this forge." },
+	OUT(T_STR, "id", "The run; sortable by creation.", "\"" RUN "\""),
+	OUT(T_STR, "kind", "`coding`.", "\"coding\""),
+	OUT(T_STR, "tool", "What worked on it.", "\"python\""),
+	OUT_NULL(T_STR, "repo", "The repository of this forge.", NULL),
 	{ .name = "cloneUrl",
 	    .type = T_STR,
 	    .required = true,
 	    .nullable = true,
 	    .max = 2048,
 	    .doc = "The repository elsewhere." },
-	{ .name = "base",
-	    .type = T_STR,
-	    .required = true,
-	    .nullable = true,
-	    .doc = "The branch it started from." },
-	{ .name = "branch",
-	    .type = T_STR,
-	    .required = true,
-	    .nullable = true,
-	    .doc = "The branch it pushes; null without repository." },
+	OUT_NULL(T_STR, "base", "The branch it started from.", NULL),
+	OUT_NULL(T_STR, "branch", "The branch it pushes; null without repository.", NULL),
 	{ .name = "state",
 	    .type = T_ENUM,
 	    .required = true,
 	    .values = states,
 	    .doc = "How far it is.",
 	    .example = "\"running\"" },
-	{ .name = "session",
-	    .type = T_STR,
-	    .required = true,
-	    .doc = "Where it narrates.",
-	    .example = "\"" SES "\"" },
-	{ .name = "commit",
-	    .type = T_STR,
-	    .required = true,
-	    .nullable = true,
-	    .doc = "What it pushed; null when nothing." },
-	{ .name = "createdBy",
-	    .type = T_STR,
-	    .required = true,
-	    .doc = "Who started it.",
-	    .example = "\"ann\"" },
-	{ .name = "createdAt",
-	    .type = T_TIME,
-	    .required = true,
-	    .doc = "When.",
-	    .example = "\"2026-11-29T12:00:00.000Z\"" },
-	{ .name = "endedAt", .type = T_TIME, .required = true, .nullable = true, .doc = "When it ended." },
-	{ .name = "stopRequestedAt",
-	    .type = T_TIME,
-	    .required = true,
-	    .nullable = true,
-	    .doc = "When its end was asked for; its state says when it has come." },
-	{ .name = "stopRequestedBy", .type = T_STR, .required = true, .nullable = true, .doc = "Who asked." },
-	{ .name = "durationMs",
-	    .type = T_INT,
-	    .required = true,
-	    .doc = "From the post to its end, or until now.",
-	    .example = "2150" },
-	{ .name = "costMillicents",
-	    .type = T_INT,
-	    .required = true,
-	    .nullable = true,
-	    .doc = "What it cost; null: this deployment has no prices." },
+	OUT(T_STR, "session", "Where it narrates.", "\"" SES "\""),
+	OUT_NULL(T_STR, "commit", "What it pushed; null when nothing.", NULL),
+	OUT(T_STR, "createdBy", "Who started it.", "\"ann\""),
+	OUT(T_TIME, "createdAt", "When.", "\"2026-11-29T12:00:00.000Z\""),
+	OUT_NULL(T_TIME, "endedAt", "When it ended.", NULL),
+	OUT_NULL(
+	    T_TIME, "stopRequestedAt", "When its end was asked for; its state says when it has come.", NULL),
+	OUT_NULL(T_STR, "stopRequestedBy", "Who asked.", NULL),
+	OUT(T_INT, "durationMs", "From the post to its end, or until now.", "2150"),
+	OUT(T_INT, "costMillicents", "What its model calls cost, in thousandths of a cent.", "0"),
 	{ 0 },
 };
-static const struct param list_in[] = { LIST_PARAMS, { 0 } };
 static const struct param list_out[] = { LIST_OUT(run_out, "Runs, newest first."), { 0 } };
 static const struct param one_in[] = {
-	{ .name = "run",
-	    .type = T_STR,
-	    .required = true,
-	    .min = 1,
-	    .max = 64,
-	    .doc = "The run.",
-	    .example = "\"" RUN "\"" },
+	IN_ID("run", "The run.", "\"" RUN "\""),
 	{ 0 },
 };
 
@@ -333,18 +268,29 @@ static bool prefers_async(struct ctx *c)
 	return false;
 }
 
+static json_t *started(struct ctx *c, const char *run, const char *session)
+{
+	const struct api *api = c->app;
+	reply_header(c, "Location", mem_fmt(c->mem, "/v1/agents/sessions/%s", session));
+	if (!prefers_async(c))
+		return watch_session(api->hub, c, principal_org(c->who), session, 0);
+	reply_header(c, "Preference-Applied", "respond-async");
+	reply_status(c, 202);
+	return js_pack("{s:s,s:s}", "run", run, "session", session);
+}
+
 static json_t *start(struct ctx *c, json_t *in, struct err *e)
 {
 	const struct api *api = c->app;
 	struct task_started got;
-	if (task_start(c, api->seal, in, &got, e) != 0)
-		return NULL;
-	reply_header(c, "Location", mem_fmt(c->mem, "/v1/agents/sessions/%s", got.session));
-	if (!prefers_async(c))
-		return watch_session(api->hub, c, principal_org(c->who), got.session, 0);
-	reply_header(c, "Preference-Applied", "respond-async");
-	reply_status(c, 202);
-	return js_pack("{s:s,s:s}", "run", got.run, "session", got.session);
+	return task_start(c, api->seal, in, &got, e) == 0 ? started(c, got.run, got.session) : NULL;
+}
+
+/* HTTP-7: a repetition attaches to the session that the first one started, and is answered as it prefers itself. */
+static json_t *start_again(struct ctx *c, json_t *made, struct err *e)
+{
+	(void)e;
+	return started(c, js_str(made, "run"), js_str(made, "session"));
 }
 
 static json_t *list(struct ctx *c, json_t *in, struct err *e)
@@ -385,9 +331,10 @@ const struct op coding_ops[] = {
 	    .out = task_out,
 	    .line = line_out,
 	    .status = 202,
-	    .flags = OP_STREAM | OP_TOOL,
+	    .flags = OP_STREAM | OP_TOOL | OP_ONCE | OP_KEEPS,
 	    .max_body_bytes = TASK_BODY_BYTES,
 	    .run = start,
+	    .again = start_again,
 	},
 	{
 	    .id = "list_runs",
@@ -395,7 +342,7 @@ const struct op coding_ops[] = {
 	    .summary = "List runs",
 	    .doc = "The runs of your organisation, newest first.",
 	    .scope = "coding",
-	    .in = list_in,
+	    .in = op_list_in,
 	    .out = list_out,
 	    .status = 200,
 	    .flags = OP_TOOL,

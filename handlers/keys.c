@@ -1,19 +1,20 @@
 /*
  * keys.c - the keys of the caller's org (ID-6). Only its admins see and change them.
- * Invariants: a key's secret is in the answer to create_key and nowhere else; nobody hands out more scopes than the own key
+ * Invariants: a key's secret is in the answer to create_key or rotate_key and nowhere else; nobody hands out more scopes than the own key
  * holds.
  */
 #include <string.h>
-#include <time.h>
 
 #include "auth/cred.h"
-#include "base/clock.h"
+#include "auth/known.h"
+#include "auth/once.h"
 #include "base/js.h"
 #include "op/op.h"
 
-enum { TAKE_MS = 2000, NAME_MAX_BYTES = 80, SCOPES_MAX = 8 };
+enum { TAKE_MS = 2000, NAME_MAX_BYTES = 80, SCOPES_MAX = 8, GRACE_MAX_S = 7 * 86400 };
 
-static const char *const scopes[] = { "*", "sandboxes", "coding", "git", "sessions", "keys", NULL };
+static const char *const scopes[] = { "*", "sandboxes", "coding", "git", "sessions", "keys", "models",
+	"billing", NULL };
 
 static const struct param scope_item = {
 	.type = T_ENUM,
@@ -106,34 +107,38 @@ static const struct param list_row[] = {
 };
 static const struct param list_out[] = { LIST_OUT(list_row, "Keys that are not revoked, newest first."),
 	{ 0 } };
-static const struct param revoke_in[] = {
-	{ .name = "id",
-	    .type = T_STR,
-	    .required = true,
-	    .min = 1,
-	    .max = 64,
-	    .doc = "The key's id.",
-	    .example = "\"key_01jdvk2m8q4e6r8t0v2x4z6a8c\"" },
+#define KEY_ID                                                                                               \
+	{                                                                                                    \
+		.name = "id", .type = T_STR, .required = true, .min = 1, .max = 64, .doc = "The key's id.",  \
+		.example = "\"key_01jdvk2m8q4e6r8t0v2x4z6a8c\""                                              \
+	}
+static const struct param rotate_in[] = {
+	KEY_ID,
+	{ .name = "graceSec",
+	    .type = T_INT,
+	    .min = 0,
+	    .max = GRACE_MAX_S,
+	    .doc = "How long the secret before this one still works, in seconds; not at all when not given.",
+	    .example = "0" },
 	{ 0 },
 };
+static const struct param rotate_out[] = {
+	KEY_FIELDS,
+	{ .name = "key",
+	    .type = T_STR,
+	    .required = true,
+	    .doc = "The new secret key. It is shown this once.",
+	    .example = "\"gk_01jdvk2m8q4e6r8t0v2x4z6a8c_0123456789012345678901234567890123456789012\"" },
+	{ .name = "oldValidUntil",
+	    .type = T_TIME,
+	    .required = true,
+	    .nullable = true,
+	    .doc = "When the secret before this one stops working; null: it has.",
+	    .example = "\"2026-01-31T12:00:00.000Z\"" },
+	{ 0 },
+};
+static const struct param revoke_in[] = { KEY_ID, { 0 } };
 static const struct param revoke_out[] = { { 0 } };
-
-/* A moment that exists and lies ahead, in our own spelling; NULL with e set otherwise. */
-static const char *future(struct ctx *c, const char *text, struct err *e)
-{
-	struct tm tm = { 0 }, again;
-	const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
-	time_t t = rest == NULL ? -1 : timegm(&tm);
-	char same[24] = "";
-	if (t >= 0 && gmtime_r(&t, &again) != NULL)
-		(void)strftime(same, sizeof same, "%Y-%m-%dT%H:%M:%S", &again);
-	/* 30 February comes back as 2 March. */
-	if (strncmp(same, text, 19) != 0)
-		(void)err_field(e, ERR_BAD_REQUEST, "expiresAt", "`expiresAt` must be a day that exists.");
-	else if (t <= clock_wall_ms() / 1000)
-		(void)err_field(e, ERR_BAD_REQUEST, "expiresAt", "`expiresAt` must lie in the future.");
-	return e->code == ERR_NONE ? mem_str(c->mem, text) : NULL;
-}
 
 /* The wanted scopes as one text, each held by the caller's own key. */
 static const char *scopes_text(struct ctx *c, const json_t *list, struct err *e)
@@ -164,13 +169,16 @@ static json_t *create_key(struct ctx *c, json_t *in, struct err *e)
 		.user = js_str_or(in, "user", name),
 		.org_admin = js_bool(in, "admin", false),
 		.scopes = scopes_text(c, js_get(in, "scopes"), e) };
-	if (want.scopes == NULL || (expires != NULL && (want.expires_at = future(c, expires, e)) == NULL))
+	want.expires_at = expires;
+	if (want.scopes == NULL || (expires != NULL && cred_ahead(expires, e) != 0))
 		return NULL;
 	auto_pg struct pg *db = pg_take(c->db, TAKE_MS, e);
 	struct cred got;
-	if (db == NULL || cred_create(db, &want, &got, e) != 0)
+	if (db == NULL || once_begin(c, db, e) != 0 || cred_create(db, &want, &got, e) != 0)
 		return NULL;
 	auto_secret struct secret *text = got.text;
+	if (once_commit(c, db, false, js_pack("{s:s}", "id", got.id), e) != 0)
+		return NULL;
 	reply_header(c, "Cache-Control", "no-store");
 	return js_pack("{s:s, s:s, s:s, s:b, s:o, s:s?, s:s}", "id", got.id, "name", name, "user", want.user,
 	    "admin", want.org_admin, "scopes", cred_scopes(want.scopes), "expiresAt",
@@ -186,6 +194,26 @@ static json_t *list_keys(struct ctx *c, json_t *in, struct err *e)
 	int limit = list_limit(in);
 	json_t *rows = cred_list(db, c->who->org, CRED_KEY, before, limit + 1, e);
 	return rows == NULL ? NULL : list_reply(rows, limit, "id");
+}
+
+static json_t *rotate_key(struct ctx *c, json_t *in, struct err *e)
+{
+	const char *id = js_str(in, "id");
+	auto_pg struct pg *db = pg_take(c->db, TAKE_MS, e);
+	struct cred got;
+	json_t *row;
+	if (db == NULL || once_begin(c, db, e) != 0 ||
+	    cred_rotate(db, c->who->org, id, (int)js_int(in, "graceSec", 0), c->who, &got, &row, e) != 0)
+		return NULL;
+	auto_secret struct secret *text = got.text;
+	auto_json json_t *made = row;
+	int rc = once_commit(c, db, false, js_pack("{s:s}", "id", id), e);
+	known_forget(id); /* also where nobody knows whether it is committed */
+	if (rc != 0)
+		return NULL;
+	reply_header(c, "Cache-Control", "no-store");
+	js_set_str(made, "key", secret_use(text));
+	return steal(made);
 }
 
 static json_t *revoke_key(struct ctx *c, json_t *in, struct err *e)
@@ -205,7 +233,7 @@ const struct op keys_ops[] = {
 	    .in = create_in,
 	    .out = create_out,
 	    .status = 201,
-	    .flags = OP_ADMIN,
+	    .flags = OP_ADMIN | OP_ONCE | OP_KEEPS | OP_SECRET,
 	    .run = create_key },
 	{ .id = "list_keys",
 	    .routes = { { "GET", "/v1/keys" } },
@@ -217,6 +245,18 @@ const struct op keys_ops[] = {
 	    .status = 200,
 	    .flags = OP_ADMIN,
 	    .run = list_keys },
+	{ .id = "rotate_key",
+	    .routes = { { "POST", "/v1/keys/{id}/rotate" } },
+	    .summary = "Give a key a new secret",
+	    .doc = "The key keeps its id and rights. The secret before works on for `graceSec` seconds, one "
+		   "before that "
+		   "no more.",
+	    .scope = "keys",
+	    .in = rotate_in,
+	    .out = rotate_out,
+	    .status = 200,
+	    .flags = OP_ADMIN | OP_ONCE | OP_KEEPS | OP_SECRET,
+	    .run = rotate_key },
 	{ .id = "revoke_key",
 	    .routes = { { "DELETE", "/v1/keys/{id}" } },
 	    .summary = "Revoke a key",

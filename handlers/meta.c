@@ -2,11 +2,16 @@
  * meta.c - what is about the service itself: /health, /ready, /metrics, GET /v1/openapi.json.
  * Invariant: /health asks nobody, so that a database that is away restarts no process.
  */
+#include <string.h>
+
 #include "base/js.h"
 #include "handlers.h"
 #include "io/fcgi.h"
 #include "io/migrate.h"
 #include "io/pg.h"
+#include "model/observe.h"
+#include "money/balance.h"
+#include "money/gate.h"
 #include "op/metrics.h"
 #include "op/op.h"
 #include "sandbox/client.h"
@@ -25,6 +30,24 @@ static const struct param ok_out[] = {
 	{ 0 },
 };
 
+static const char *const egress_states[] = { "ok", "away", "none", NULL };
+static const struct param ready_out[] = {
+	{ .name = "status",
+	    .type = T_ENUM,
+	    .required = true,
+	    .values = oks,
+	    .doc = "Always `ok`.",
+	    .example = "\"ok\"" },
+	{ .name = "egress",
+	    .type = T_ENUM,
+	    .required = true,
+	    .values = egress_states,
+	    .doc = "The egress boundary. away: sandboxes reach nothing, and only deny-all is leased, until "
+		   "gatehouse-egress is back; all else is served. none: nothing isolates here.",
+	    .example = "\"ok\"" },
+	{ 0 },
+};
+
 static json_t *get_health(struct ctx *c, json_t *in, struct err *e)
 {
 	(void)c, (void)in, (void)e;
@@ -34,20 +57,28 @@ static json_t *get_health(struct ctx *c, json_t *in, struct err *e)
 static json_t *get_ready(struct ctx *c, json_t *in, struct err *e)
 {
 	(void)in;
+	const char *egress;
 	auto_pg struct pg *db = pg_take(c->db, TAKE_MS, e);
 	int pending = db == NULL ? -1 : migrate_pending(db, migrations, e);
 	if (pending > 0)
 		err_set(e, ERR_UNAVAILABLE, "The database lacks %d migrations: run `gatehouse migrate`.",
 		    pending);
-	if (pending != 0 || lease_offered(db, e) != 0 || box_nodes_answer(db, NODE_WAIT_MS, e) != 0)
+	if (pending != 0 || lease_offered(c->conf, db, e) != 0 ||
+	    box_nodes_answer(db, NODE_WAIT_MS, &egress, e) != 0)
 		return NULL;
-	return js_pack("{s:s}", "status", "ok");
+	return js_pack("{s:s,s:s}", "status", "ok", "egress", egress);
 }
 
 static json_t *get_openapi(struct ctx *c, json_t *in, struct err *e)
 {
 	(void)in, (void)e;
-	return json_incref(((struct api *)c->app)->openapi);
+	const char *text = ((struct api *)c->app)->openapi;
+	size_t n = strlen(text);
+	reply_header(c, "Content-Length", mem_fmt(c->mem, "%zu", n));
+	reply_header(c, "Cache-Control", "no-store");
+	(void)reply_begin(c, 200, "application/json");
+	(void)reply_write(c, text, n);
+	return REPLIED;
 }
 
 static json_t *get_metrics(struct ctx *c, json_t *in, struct err *e)
@@ -67,6 +98,9 @@ static json_t *get_metrics(struct ctx *c, json_t *in, struct err *e)
 	    "# TYPE gatehouse_refused_total counter\ngatehouse_refused_total %lld\n",
 	    s.busy, s.queued, s.streams, s.accepted, s.refused);
 	metrics_print(api->metrics, &out);
+	gate_metrics(api->gate, &out);
+	balance_metrics(&out);
+	observe_metrics(api->observe, &out);
 	(void)reply_begin(c, 200, "text/plain; version=0.0.4; charset=utf-8");
 	(void)reply_write(c, buf_c(&out), out.n);
 	return REPLIED;
@@ -88,9 +122,9 @@ const struct op meta_ops[] = {
 	    .routes = { { "GET", "/ready" } },
 	    .summary = "Can requests be served",
 	    .doc = "200 when the database is reachable and migrated and a node offers sandboxes; else 503 "
-		   "with the reason. For load "
-		   "balancers.",
-	    .out = ok_out,
+		   "with the reason. For load balancers: a boundary that is away is told, and takes no host "
+		   "out of service.",
+	    .out = ready_out,
 	    .status = 200,
 	    .flags = OP_PUBLIC,
 	    .run = get_ready,

@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "auth/once.h"
 #include "auth/principal.h"
 #include "base/hash.h"
 #include "base/js.h"
@@ -21,30 +22,13 @@ enum { DB_WAIT_MS = 5000, NAME_MAX_BYTES = 400, PUSH_BODY_BYTES = 32 << 20 };
 	}
 
 static const struct param repo_out[] = {
-	{ .name = "name",
-	    .type = T_STR,
-	    .required = true,
-	    .doc = "Its name, unique in the organisation.",
-	    .example = "\"demo\"" },
-	{ .name = "cloneUrl",
-	    .type = T_STR,
-	    .required = true,
-	    .doc = "What `git clone` takes; any user name, the key or a grant as password." },
-	{ .name = "defaultBranch",
-	    .type = T_STR,
-	    .required = true,
-	    .doc = "Where HEAD points.",
-	    .example = "\"main\"" },
-	{ .name = "page",
-	    .type = T_STR,
-	    .required = true,
-	    .doc = "Its page for people; empty for a project's repository." },
-	{ .name = "project",
-	    .type = T_STR,
-	    .required = true,
-	    .nullable = true,
-	    .doc = "The project it belongs to, if any." },
-	{ .name = "createdAt", .type = T_TIME, .required = true, .doc = "When it was created." },
+	OUT(T_STR, "name", "Its name, unique in the organisation.", "\"demo\""),
+	OUT(T_STR, "cloneUrl", "What `git clone` takes; any user name, the key or a grant as password.",
+	    NULL),
+	OUT(T_STR, "defaultBranch", "Where HEAD points.", "\"main\""),
+	OUT(T_STR, "page", "Its page for people; empty for a project's repository.", NULL),
+	OUT_NULL(T_STR, "project", "The project it belongs to, if any.", NULL),
+	OUT(T_TIME, "createdAt", "When it was created.", NULL),
 	{ 0 },
 };
 static const struct param one_in[] = { REPO_PARAM, { 0 } };
@@ -83,7 +67,6 @@ static json_t *create(struct ctx *c, json_t *in, struct err *e)
 	return repo_json(c, &r);
 }
 
-static const struct param list_in[] = { LIST_PARAMS, { 0 } };
 static const struct param list_out[] = { LIST_OUT(repo_out, "Repositories by name."), { 0 } };
 
 static json_t *list(struct ctx *c, json_t *in, struct err *e)
@@ -131,7 +114,7 @@ static const struct param file_fields[] = {
 	    .values = encodings,
 	    .doc = "How `content` is written; `utf8` when not given.",
 	    .example = "\"utf8\"" },
-	{ .name = "delete", .type = T_BOOL, .doc = "Delete the file instead; without `content`." },
+	OUT_MAYBE(T_BOOL, "delete", "Delete the file instead; without `content`.", NULL),
 	{ 0 },
 };
 static const struct param push_in[] = {
@@ -161,11 +144,8 @@ static const struct param push_in[] = {
 	{ 0 },
 };
 static const struct param push_out[] = {
-	{ .name = "commit",
-	    .type = T_STR,
-	    .required = true,
-	    .doc = "The branch's tip now; the one before when nothing differed." },
-	{ .name = "branch", .type = T_STR, .required = true, .doc = "The branch.", .example = "\"main\"" },
+	OUT(T_STR, "commit", "The branch's tip now; the one before when nothing differed.", NULL),
+	OUT(T_STR, "branch", "The branch.", "\"main\""),
 	{ 0 },
 };
 
@@ -232,12 +212,9 @@ static const struct param grant_in[] = {
 	{ 0 },
 };
 static const struct param grant_out[] = {
-	{ .name = "id", .type = T_STR, .required = true, .doc = "Names the grant in logs." },
-	{ .name = "grant",
-	    .type = T_STR,
-	    .required = true,
-	    .doc = "The credential, shown this once: a password for git." },
-	{ .name = "expiresAt", .type = T_TIME, .required = true, .doc = "When it stops working." },
+	OUT(T_STR, "id", "Names the grant in logs.", NULL),
+	OUT(T_STR, "grant", "The credential, shown this once: a password for git.", NULL),
+	OUT(T_TIME, "expiresAt", "When it stops working.", NULL),
 	{ 0 },
 };
 
@@ -251,12 +228,53 @@ static json_t *issue_grant(struct ctx *c, json_t *in, struct err *e)
 	const struct grant_want want = {
 		.ref = js_str(in, "ref"), .user = c->who->user, .ttl_s = js_int(in, "ttlSec", GRANT_TTL_S)
 	};
-	if (db == NULL || grant_issue(db, &r, &want, &got, e) != 0)
+	if (db == NULL || once_begin(c, db, e) != 0 || grant_issue(db, &r, &want, &got, e) != 0)
 		return NULL;
-	json_t *out = js_pack(
-	    "{s:s, s:s, s:s}", "id", got.id, "grant", secret_use(got.text), "expiresAt", got.expires_at);
-	secret_free(got.text);
-	return out;
+	auto_secret struct secret *text = got.text;
+	if (once_commit(c, db, false, js_pack("{s:s}", "id", got.id), e) != 0)
+		return NULL;
+	return js_pack(
+	    "{s:s, s:s, s:s}", "id", got.id, "grant", secret_use(text), "expiresAt", got.expires_at);
+}
+
+static const struct param grants_in[] = { REPO_PARAM, LIST_PARAMS, { 0 } };
+static const struct param grant_row[] = {
+	OUT(T_STR, "id", "Names the grant.", "\"grt_01jdvk2m8q4e6r8t0v2x4z6a8c\""),
+	OUT(T_STR, "ref", "The branch it may push.", "\"refs/heads/agent/fix\""),
+	OUT(T_STR, "user", "Who is answerable for it.", "\"ada\""),
+	OUT_NULL(T_STR, "session", "The run that it belongs to and ends with.", "null"),
+	OUT(T_TIME, "createdAt", "When it was issued.", "\"2026-11-29T12:00:00.000Z\""),
+	OUT(T_TIME, "expiresAt", "When it stops working.", "\"2026-11-29T12:15:00.000Z\""),
+	{ 0 },
+};
+static const struct param grants_out[] = { LIST_OUT(grant_row, "Grants that work, newest first."), { 0 } };
+static const struct param revoke_in[] = {
+	REPO_PARAM,
+	IN_ID("id", "The grant.", "\"grt_01jdvk2m8q4e6r8t0v2x4z6a8c\""),
+	{ 0 },
+};
+
+static json_t *list_grants(struct ctx *c, json_t *in, struct err *e)
+{
+	struct repo r;
+	const char *before = list_cursor(c, in, e);
+	if (before == NULL || find(c, principal_org(c->who), in, &r, e) != 0)
+		return NULL;
+	int limit = list_limit(in);
+	auto_pg struct pg *db = pg_take(c->db, DB_WAIT_MS, e);
+	json_t *rows = db == NULL ? NULL : cred_grants(db, r.org, r.name, before, limit + 1, e);
+	return rows == NULL ? NULL : list_reply(rows, limit, "id");
+}
+
+static json_t *revoke_grant(struct ctx *c, json_t *in, struct err *e)
+{
+	struct repo r;
+	if (find(c, principal_org(c->who), in, &r, e) != 0)
+		return NULL;
+	auto_pg struct pg *db = pg_take(c->db, DB_WAIT_MS, e);
+	if (db == NULL || cred_revoke_grant(db, r.org, r.name, js_str(in, "id"), e) != 0)
+		return NULL;
+	return json_object();
 }
 
 /* ---- internal: what a branch is in the forge's own storage */
@@ -273,7 +291,7 @@ static const struct param tip_in[] = {
 	{ 0 },
 };
 static const struct param tip_out[] = {
-	{ .name = "commit", .type = T_STR, .required = true, .doc = "Its tip." },
+	OUT(T_STR, "commit", "Its tip.", NULL),
 	{ 0 },
 };
 
@@ -295,14 +313,14 @@ const struct op repos_ops[] = {
 	    .in = create_in,
 	    .out = repo_out,
 	    .status = 201,
-	    .flags = OP_TOOL,
+	    .flags = OP_TOOL | OP_ONCE | OP_KEEPS,
 	    .run = create },
 	{ .id = "list_repos",
 	    .routes = { { "GET", "/v1/git/repos" } },
 	    .summary = "List repositories",
 	    .doc = "The organisation's repositories, by name.",
 	    .scope = "git",
-	    .in = list_in,
+	    .in = op_list_in,
 	    .out = list_out,
 	    .status = 200,
 	    .flags = OP_TOOL,
@@ -335,7 +353,7 @@ const struct op repos_ops[] = {
 	    .in = push_in,
 	    .out = push_out,
 	    .status = 200,
-	    .flags = OP_TOOL,
+	    .flags = OP_TOOL | OP_ONCE,
 	    .max_body_bytes = PUSH_BODY_BYTES,
 	    .run = push_files },
 	{ .id = "issue_grant",
@@ -347,7 +365,26 @@ const struct op repos_ops[] = {
 	    .in = grant_in,
 	    .out = grant_out,
 	    .status = 201,
+	    .flags = OP_ONCE | OP_KEEPS | OP_SECRET,
 	    .run = issue_grant },
+	{ .id = "list_grants",
+	    .routes = { { "GET", "/v1/git/repos/{repo}/grants" } },
+	    .summary = "List grants",
+	    .doc = "The grants for a repository that still work, those of runs too; never their secrets.",
+	    .scope = "git",
+	    .in = grants_in,
+	    .out = grants_out,
+	    .status = 200,
+	    .run = list_grants },
+	{ .id = "revoke_grant",
+	    .routes = { { "DELETE", "/v1/git/repos/{repo}/grants/{id}" } },
+	    .summary = "Take a grant back",
+	    .doc = "From now on no host accepts it. A run whose grant is taken back cannot push.",
+	    .scope = "git",
+	    .in = revoke_in,
+	    .out = none_out,
+	    .status = 200,
+	    .run = revoke_grant },
 	{ .id = "forge_tip",
 	    .routes = { { "GET", "/v1/forge/{org}/{repo}/tip" } },
 	    .summary = "The tip of a branch in the forge's own storage",

@@ -14,6 +14,9 @@ enum { SANDBOX_TAKE_MS = 5000 };
 		.example = "\"" SBX "\""                                                                     \
 	}
 
+extern const struct param network_in[],
+    network_out[]; /* egress.c: a policy as it is asked for, and in force */
+
 /* Where the caller's sandbox of input field `id` is; it counts as used now. */
 int sandbox_use(struct ctx *c, const json_t *in, struct box_addr *a, struct err *e);
 /* Bytes as text where they are text, else as base64 with *enc "base64". New reference. */

@@ -1,31 +1,19 @@
 /*
  * sandbox_files.c - files of a sandbox (SBX-47): read, write, upload. Small ones travel as JSON, large ones as bytes.
  */
-#include "handlers/sandbox.h"
+#include "handlers/sandbox_file.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/hash.h"
 #include "base/js.h"
-#include "base/limits.h"
+#include "base/str.h"
 
-enum { WRITE_BODY_BYTES = 2 * LIMIT_FILE_BYTES, MODE_BYTES = 5 };
+enum { WRITE_BODY_BYTES = 2 * LIMIT_FILE_BYTES };
 
 static const char *const encs[] = { "utf8", "base64", NULL };
-static const char *const kinds[] = { "file", "dir", "link", "other", NULL };
-
-#define FILE_PATH                                                                                            \
-	{                                                                                                    \
-		.name = "path", .type = T_STR, .required = true, .min = 1, .max = LIMIT_PATH_BYTES,          \
-		.doc = "Absolute, or from the sandbox's workdir.", .example = "\"notes/today.txt\""          \
-	}
-#define FILE_MODE                                                                                            \
-	{                                                                                                    \
-		.name = "mode", .type = T_STR, .min = 3, .max = MODE_BYTES,                                  \
-		.doc = "Permissions in octal; those of the file before, else 0644, when not given.",         \
-		.example = "\"0644\""                                                                        \
-	}
+const char *const file_kinds[] = { "file", "dir", "link", "other", NULL };
 
 static const struct param read_in[] = {
 	SANDBOX_ID,
@@ -37,42 +25,16 @@ static const struct param read_in[] = {
 	    .doc = "At most so many bytes; up to 16 MiB when not given." },
 	{ 0 },
 };
-#define STAT_FIELDS                                                                                          \
-	{ .name = "kind",                                                                                    \
-		.type = T_ENUM,                                                                              \
-		.required = true,                                                                            \
-		.values = kinds,                                                                             \
-		.doc = "What it is.",                                                                        \
-		.example = "\"file\"" },                                                                     \
-	    { .name = "size",                                                                                \
-		    .type = T_INT,                                                                           \
-		    .required = true,                                                                        \
-		    .max = INT64_MAX,                                                                        \
-		    .doc = "Bytes, all of it.",                                                              \
-		    .example = "3" },                                                                        \
-	    { .name = "mode",                                                                                \
-		    .type = T_STR,                                                                           \
-		    .required = true,                                                                        \
-		    .max = MODE_BYTES,                                                                       \
-		    .doc = "Permissions in octal.",                                                          \
-		    .example = "\"0644\"" },                                                                 \
-	{                                                                                                    \
-		.name = "mtime", .type = T_TIME, .required = true, .doc = "When it was last changed.",       \
-		.example = "\"2026-01-31T12:00:00.000Z\""                                                    \
-	}
 static const struct param entry_fields[] = {
-	STAT_FIELDS,
-	{ .name = "name",
-	    .type = T_STR,
-	    .required = true,
-	    .max = 1024,
-	    .doc = "In its directory.",
-	    .example = "\"today.txt\"" },
+	FILE_STAT,
+	OUT_(T_STR, "name", "In its directory.", "\"today.txt\"", .max = 1024),
+	OUT_(T_STR, "path", "From the directory that is listed.", "\"today.txt\"", .max = LIMIT_PATH_BYTES),
+	FILE_LINK,
 	{ 0 },
 };
-static const struct param entry = { .type = T_OBJ, .fields = entry_fields, .doc = "An entry." };
+const struct param file_entry = { .type = T_OBJ, .fields = entry_fields, .doc = "An entry." };
 static const struct param read_out[] = {
-	STAT_FIELDS,
+	FILE_STAT,
 	{ .name = "content",
 	    .type = T_STR,
 	    .max = 2 * LIMIT_FILE_BYTES,
@@ -85,8 +47,8 @@ static const struct param read_out[] = {
 	    .example = "\"utf8\"" },
 	{ .name = "entries",
 	    .type = T_ARR,
-	    .max = 20000,
-	    .fields = &entry,
+	    .max = FILE_ENTRIES_MAX,
+	    .fields = &file_entry,
 	    .doc = "Of a directory: what is in it, unsorted." },
 	{ .name = "truncated",
 	    .type = T_BOOL,
@@ -110,7 +72,14 @@ static const struct param write_in[] = {
 	{ 0 },
 };
 static const struct param upload_in[] = { SANDBOX_ID, FILE_PATH, FILE_MODE, { 0 } };
-static const struct param write_out[] = {
+static const struct param download_in[] = { SANDBOX_ID, FILE_PATH, { 0 } };
+static const struct param folder_in[] = { SANDBOX_ID, FOLDER_PATH, { 0 } };
+static const struct param unpacked_out[] = {
+	FOLDER_PATH,
+	OUT_(T_INT, "entries", "How many files, directories and links it had.", "3", .max = INT64_MAX),
+	{ 0 },
+};
+const struct param file_written_out[] = {
 	FILE_PATH,
 	{ .name = "size",
 	    .type = T_INT,
@@ -132,7 +101,7 @@ static json_t *read_file(struct ctx *c, json_t *in, struct err *e)
 	const char *path = js_str(in, "path"), *enc;
 	if (sandbox_use(c, in, &a, e) != 0)
 		return NULL;
-	auto_json json_t *got = box_stat(&a, path, e);
+	auto_json json_t *got = box_list(&a, path, 1, FILE_ENTRIES_MAX, e);
 	if (got == NULL)
 		return NULL;
 	bool file = strcmp(js_str_or(got, "kind", ""), "file") == 0;
@@ -162,7 +131,7 @@ static json_t *read_file(struct ctx *c, json_t *in, struct err *e)
 }
 
 /* "644", "0644", "1755": -1 when absent, -2 with e when it is none. */
-static int mode_of(const json_t *in, struct err *e)
+int file_mode(const json_t *in, struct err *e)
 {
 	const char *text = js_str(in, "mode");
 	int mode = 0;
@@ -194,7 +163,7 @@ static ssize_t read_text(void *arg, void *p, size_t n)
 	return (ssize_t)n;
 }
 
-static json_t *written(const json_t *in, long long size)
+json_t *file_written(const json_t *in, long long size)
 {
 	return js_pack("{s:s,s:I}", "path", js_str_or(in, "path", ""), "size", (json_int_t)size);
 }
@@ -202,7 +171,7 @@ static json_t *written(const json_t *in, long long size)
 static json_t *write_file(struct ctx *c, json_t *in, struct err *e)
 {
 	struct box_addr a;
-	int mode = mode_of(in, e);
+	int mode = file_mode(in, e);
 	const char *content = js_str_or(in, "content", "");
 	struct text t = { content, strlen(content) };
 	if (mode == -2)
@@ -224,7 +193,7 @@ static json_t *write_file(struct ctx *c, json_t *in, struct err *e)
 	}
 	if (sandbox_use(c, in, &a, e) != 0 || box_put(&a, js_str(in, "path"), mode, read_text, &t, e) != 0)
 		return NULL;
-	return written(in, (long long)size);
+	return file_written(in, (long long)size);
 }
 
 struct upload {
@@ -235,7 +204,7 @@ struct upload {
 static ssize_t read_body(void *arg, void *p, size_t n)
 {
 	struct upload *u = arg;
-	ssize_t got = reply_read(u->c, p, n);
+	ssize_t got = reply_read_many(u->c, p, n);
 	u->size += got > 0 ? got : 0;
 	return got;
 }
@@ -244,11 +213,134 @@ static json_t *upload(struct ctx *c, json_t *in, struct err *e)
 {
 	struct box_addr a;
 	struct upload u = { .c = c };
-	int mode = mode_of(in, e);
+	int mode = file_mode(in, e);
 	if (mode == -2 || sandbox_use(c, in, &a, e) != 0 ||
 	    box_put(&a, js_str(in, "path"), mode, read_body, &u, e) != 0)
 		return NULL;
-	return written(in, u.size);
+	return file_written(in, u.size);
+}
+
+/* ---- bytes out */
+
+enum { RANGE_NONE, RANGE_PART, RANGE_OUTSIDE };
+
+/* One range of RFC 9110 14.1.2; several, another unit, or a condition that we cannot judge are answered with the whole file, as they may
+ * be. */
+static int range_of(struct ctx *c, long long size, long long *from, long long *n)
+{
+	const char *text = reply_param(c, "HTTP_RANGE");
+	struct str rest = str_of(text != NULL && str_starts(text, "bytes=") ? text + 6 : ""), first;
+	char a[24], z[24];
+	long long low = -1, high = -1;
+	*from = 0;
+	*n = size;
+	if (rest.n == 0 || reply_param(c, "HTTP_IF_RANGE") != NULL || memchr(rest.p, ',', rest.n) != NULL ||
+	    memchr(rest.p, '-', rest.n) == NULL || !str_cut(&rest, '-', &first) || first.n >= sizeof a ||
+	    rest.n >= sizeof z)
+		return RANGE_NONE;
+	(void)snprintf(a, sizeof a, "%.*s", (int)first.n, first.p);
+	(void)snprintf(z, sizeof z, "%.*s", (int)rest.n, rest.n > 0 ? rest.p : "");
+	bool good = (a[0] == 0 || str_int(a, 0, INT64_MAX, &low)) &&
+	    (z[0] == 0 || str_int(z, 0, INT64_MAX, &high));
+	if (!good || (low < 0 && high < 0) || (low >= 0 && high >= 0 && high < low))
+		return RANGE_NONE;
+	if (low < 0) { /* the last bytes */
+		low = high < size ? size - high : 0;
+		high = high == 0 ? -1 : size - 1;
+	} else if (high < 0 || high >= size) {
+		high = size - 1;
+	}
+	if (low >= size || high < low)
+		return RANGE_OUTSIDE;
+	*from = low;
+	*n = high - low + 1;
+	return RANGE_PART;
+}
+
+static int send_bytes(void *arg, const char *p, size_t n)
+{
+	return reply_write(arg, p, n);
+}
+
+static json_t *outside(struct ctx *c, long long size)
+{
+	struct err why = { 0 };
+	err_field(
+	    &why, ERR_BAD_REQUEST, "Range", "The file has %lld bytes; the range is behind its end.", size);
+	auto_json json_t *v = op_envelope(&why, c->request_id);
+	const char *text = js_dump(c->mem, v);
+	reply_header(c, "Content-Range", mem_fmt(c->mem, "bytes */%lld", size));
+	(void)reply_begin(c, 416, "application/json");
+	(void)reply_write(c, text, strlen(text));
+	return REPLIED;
+}
+
+static json_t *download(struct ctx *c, json_t *in, struct err *e)
+{
+	struct box_addr a;
+	long long from, n;
+	if (sandbox_use(c, in, &a, e) != 0)
+		return NULL;
+	const char *path = js_str(in, "path");
+	auto_json json_t *got = box_list(&a, path, 1, 0, e);
+	if (got == NULL)
+		return NULL;
+	if (strcmp(js_str_or(got, "kind", ""), "file") != 0) {
+		err_field(
+		    e, ERR_CONFLICT, "path", "`path` is not a file; a directory is downloaded as a tar.");
+		return NULL;
+	}
+	long long size = js_int(got, "size", 0);
+	int range = range_of(c, size, &from, &n);
+	if (range == RANGE_OUTSIDE)
+		return outside(c, size);
+	if (range == RANGE_PART)
+		reply_header(
+		    c, "Content-Range", mem_fmt(c->mem, "bytes %lld-%lld/%lld", from, from + n - 1, size));
+	reply_header(c, "Accept-Ranges", "bytes");
+	reply_header(c, "Cache-Control", "no-store");
+	/* A file that becomes shorter meanwhile is seen to be cut. */
+	reply_header(c, "Content-Length", mem_fmt(c->mem, "%lld", n));
+	(void)reply_begin(c, range == RANGE_PART ? 206 : 200, "application/octet-stream");
+	if (n > 0 && strcmp(c->method, "HEAD") != 0)
+		(void)box_get(&a, path, from, n, send_bytes, c, e);
+	return REPLIED;
+}
+
+/* ---- folders */
+
+static int send_tar(void *arg, const char *p, size_t n)
+{
+	struct ctx *c = arg;
+	if (!c->reply->begun) {
+		reply_header(c, "Cache-Control", "no-store");
+		(void)reply_begin(c, 200, "application/x-tar");
+	}
+	return reply_write(c, p, n);
+}
+
+static json_t *download_folder(struct ctx *c, json_t *in, struct err *e)
+{
+	struct box_addr a;
+	if (sandbox_use(c, in, &a, e) != 0)
+		return NULL;
+	(void)box_pack(&a, js_str(in, "path"), send_tar, c, e);
+	return c->reply->begun ? REPLIED : NULL;
+}
+
+static ssize_t read_tar(void *arg, void *p, size_t n)
+{
+	return reply_read_many(arg, p, n);
+}
+
+static json_t *upload_folder(struct ctx *c, json_t *in, struct err *e)
+{
+	struct box_addr a;
+	long long entries;
+	if (sandbox_use(c, in, &a, e) != 0 ||
+	    box_unpack(&a, js_str(in, "path"), read_tar, c, &entries, e) != 0)
+		return NULL;
+	return js_pack("{s:s,s:I}", "path", js_str(in, "path"), "entries", (json_int_t)entries);
 }
 
 const struct op sandbox_files_ops[] = {
@@ -273,7 +365,7 @@ const struct op sandbox_files_ops[] = {
 		   "new content.",
 	    .scope = "sandboxes",
 	    .in = write_in,
-	    .out = write_out,
+	    .out = file_written_out,
 	    .status = 200,
 	    .flags = OP_TOOL | OP_LONG | OP_STORES,
 	    .max_body_bytes = WRITE_BODY_BYTES,
@@ -286,11 +378,54 @@ const struct op sandbox_files_ops[] = {
 	    .doc = "Like write_sandbox_file, but the body is the content, of any size.",
 	    .scope = "sandboxes",
 	    .in = upload_in,
-	    .out = write_out,
+	    .out = file_written_out,
 	    .status = 200,
 	    .flags = OP_RAW_IN | OP_LONG | OP_STORES,
 	    .max_body_bytes = SIZE_MAX,
 	    .run = upload,
+	},
+	{
+	    .id = "download_sandbox_file",
+	    .routes = { { "GET", "/v1/sandboxes/{id}/files/content" } },
+	    .summary = "Download a file",
+	    .doc = "Its bytes, of any size. One range of a `Range` header is answered with 206.",
+	    .scope = "sandboxes",
+	    .in = download_in,
+	    .status = 200,
+	    .flags = OP_STREAM | OP_RAW_OUT,
+	    .run = download,
+	},
+	{
+	    .id = "download_sandbox_folder",
+	    .routes = { { "GET", "/v1/sandboxes/{id}/files/tar" } },
+	    .summary = "Download a folder",
+	    .doc = "What is in it as a tar, links as they are; pipes, sockets and devices are left out. An "
+		   "archive that could "
+		   "not be finished lacks its end, which every tar program says.",
+	    .scope = "sandboxes",
+	    .in = folder_in,
+	    .status = 200,
+	    .flags = OP_STREAM | OP_RAW_OUT,
+	    .run = download_folder,
+	},
+	{
+	    .id = "upload_sandbox_folder",
+	    .routes = { { "PUT", "/v1/sandboxes/{id}/files/tar" } },
+	    .summary = "Upload a folder",
+	    .doc = "The body is a tar (not compressed) that is unpacked into the folder `path`, which is "
+		   "made if need be. Files in "
+		   "it replace those that are there. Paths and links that lead out of the workspace, devices "
+		   "and pipes are "
+		   "refused by the entry's name, more than 200000 entries, too; entries before that stay. "
+		   "Permissions come "
+		   "without setuid.",
+	    .scope = "sandboxes",
+	    .in = folder_in,
+	    .out = unpacked_out,
+	    .status = 200,
+	    .flags = OP_RAW_IN | OP_LONG | OP_STORES,
+	    .max_body_bytes = SIZE_MAX,
+	    .run = upload_folder,
 	},
 	{ 0 },
 };

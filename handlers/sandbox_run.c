@@ -2,11 +2,13 @@
  * sandbox_run.c - commands of a sandbox: run one, read one's output again (SBX-40…43).
  * Invariant: a command outlives the request that started it; what ends here is only the reading, unless a session narrates it.
  */
+#include "handlers/forward.h"
 #include "handlers/sandbox.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "auth/once.h"
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/js.h"
@@ -52,13 +54,23 @@ static const struct param variable = { .type = T_STR, .max = 32768, .doc = "Its 
 		    .type = T_INT,                                                                           \
 		    .min = 1,                                                                                \
 		    .max = LIMIT_COMMAND_S,                                                                  \
-		    .doc = "After this it is killed with everything it started; 300 when not given.",        \
+		    .doc = "After this it is killed with everything it started; 300 when not given, with "   \
+			   "`detach` at the "                                                                \
+			   "end of the lease.",                                                              \
 		    .example = "60" },                                                                       \
 	    { .name = "session",                                                                             \
 		    .type = T_STR,                                                                           \
 		    .min = 1,                                                                                \
 		    .max = 64,                                                                               \
 		    .doc = "An open session that its output is told to." },                                  \
+	    { .name = "detach",                                                                              \
+		    .type = T_BOOL,                                                                          \
+		    .doc = "Answer as soon as it runs, with its `id` and `pid`: see list_commands. Its "     \
+			   "output is "                                                                      \
+			   "read with read_command." },                                                      \
+	    { .name = "stdinOpen",                                                                           \
+		    .type = T_BOOL,                                                                          \
+		    .doc = "With `detach` or `stream`: its standard input stays open for write_stdin." },    \
 	{                                                                                                    \
 		.name = "stream", .type = T_BOOL,                                                            \
 		.doc = "Answer with NDJSON as it runs: start, stdout and stderr with offsets, then exit "    \
@@ -73,12 +85,14 @@ static const struct param run_out[] = {
 	    .max = 64,
 	    .doc = "The command.",
 	    .example = "\"" CMD "\"" },
+	OUT_MAYBE(T_INT, "pid", "With `detach`: its first process, as the sandbox numbers them.", "7"),
+	OUT_MAYBE(T_BOOL, "stdinOpen", "With `detach`: write_stdin can write to it.", "false"),
 	{ .name = "exitCode",
 	    .type = T_INT,
 	    .required = true,
 	    .nullable = true,
 	    .max = 255,
-	    .doc = "Null when a signal ended it. 127: not found, 126: not executable.",
+	    .doc = "Null when a signal ended it, and while it runs. 127: not found, 126: not executable.",
 	    .example = "0" },
 	{ .name = "signal",
 	    .type = T_STR,
@@ -89,31 +103,26 @@ static const struct param run_out[] = {
 	    .example = "null" },
 	{ .name = "stdout",
 	    .type = T_STR,
-	    .required = true,
 	    .max = 2 * LIMIT_OUTPUT_BYTES,
-	    .doc = "Its end, at most 1 MiB.",
+	    .doc = "Its end, at most 1 MiB; with `detach` there is none yet.",
 	    .example = "\"42\\n\"" },
 	{ .name = "stdoutEnc",
 	    .type = T_ENUM,
-	    .required = true,
 	    .values = encs,
 	    .doc = "base64 where it is not text.",
 	    .example = "\"utf8\"" },
 	{ .name = "stderr",
 	    .type = T_STR,
-	    .required = true,
 	    .max = 2 * LIMIT_OUTPUT_BYTES,
-	    .doc = "Its end, at most 1 MiB.",
+	    .doc = "Its end, at most 1 MiB; with `detach` there is none yet.",
 	    .example = "\"\"" },
 	{ .name = "stderrEnc",
 	    .type = T_ENUM,
-	    .required = true,
 	    .values = encs,
 	    .doc = "base64 where it is not text.",
 	    .example = "\"utf8\"" },
 	{ .name = "truncated",
 	    .type = T_BOOL,
-	    .required = true,
 	    .doc = "There was more output than is shown.",
 	    .example = "false" },
 	{ .name = "stdoutBytes",
@@ -210,76 +219,6 @@ static const struct param output_in[] = {
 	{ 0 },
 };
 
-/* ---- lines on their way to the client */
-
-struct forward {
-	struct ctx *c;
-	struct narrator *to; /* NULL: no session */
-	bool stream;         /* lines go to the client */
-	bool gone, drained;
-	char cmd[ID_MAX];
-	long long at[2];
-	int64_t last_ms;
-};
-
-static void pass(struct forward *f, json_t *line)
-{
-	auto_json json_t *mine = line;
-	if (f->gone)
-		return;
-	f->last_ms = clock_ms();
-	if ((!f->c->reply->begun && reply_begin(f->c, 200, "application/x-ndjson") != 0) ||
-	    reply_line(f->c, json_incref(mine)) != 0)
-		f->gone = true;
-}
-
-static void count(struct forward *f, const json_t *line)
-{
-	const char *type = js_str_or(line, "type", "");
-	int i = strcmp(type, "stderr") == 0;
-	if (strcmp(type, "start") == 0)
-		(void)snprintf(f->cmd, sizeof f->cmd, "%s", js_str_or(line, "id", ""));
-	if (i == 1 || strcmp(type, "stdout") == 0)
-		f->at[i] = js_int(line, "offset", 0);
-}
-
-/* Nobody is left to read for, and nobody narrates. */
-static bool done(struct forward *f)
-{
-	f->gone = f->gone || reply_gone(f->c);
-	f->drained = f->drained || reply_draining(f->c);
-	return f->drained || (f->gone && f->to == NULL);
-}
-
-static int on_line(void *arg_, const json_t *line)
-{
-	struct forward *f = arg_;
-	if (f->to != NULL)
-		narrate_box_line(f->to, line);
-	count(f, line);
-	if (f->stream)
-		pass(f, json_deep_copy(line));
-	return f->gone && f->to == NULL ? -1 : 0;
-}
-
-static bool cancelled(void *arg_)
-{
-	struct forward *f = arg_;
-	if (f->to != NULL)
-		narrate_tick(f->to);
-	if (f->stream && f->c->reply->begun && clock_ms() - f->last_ms >= LIMIT_PING_S * 1000)
-		pass(f, js_pack("{s:s}", "type", "ping"));
-	return done(f);
-}
-
-/* The process ends before the command does: the client goes on from here, at any API host. The line it last got is told again. */
-static void hint(struct forward *f)
-{
-	pass(f,
-	    js_pack("{s:s,s:s,s:I,s:I}", "type", "reconnect", "cmd", f->cmd, "stdout", (json_int_t)f->at[0],
-		"stderr", (json_int_t)f->at[1]));
-}
-
 /* ---- run */
 
 static int check(const json_t *in, struct err *e)
@@ -293,6 +232,16 @@ static int check(const json_t *in, struct err *e)
 	if (argv && json_string_length(json_array_get(js_get(in, "argv"), 0)) == 0)
 		return err_field(
 		    e, ERR_BAD_REQUEST, "argv", "`argv` begins with the program; it cannot be empty.");
+	bool detach = js_bool(in, "detach", false), open = js_bool(in, "stdinOpen", false);
+	if (detach && js_bool(in, "stream", false))
+		return err_field(e, ERR_BAD_REQUEST, "stream", "Give either `stream` or `detach`.");
+	if (detach && js_get(in, "session") != NULL)
+		return err_field(e, ERR_BAD_REQUEST, "session",
+		    "A detached command is not told to a session: take `stream`, and leave it when you "
+		    "like.");
+	if (open && (js_get(in, "stdin") != NULL || (!detach && !js_bool(in, "stream", false))))
+		return err_field(e, ERR_BAD_REQUEST, "stdinOpen",
+		    "`stdinOpen` goes with `detach` or `stream`, and not with `stdin`.");
 	json_object_foreach(js_get(in, "env"), name, v)
 		if (name[0] == '\0' || strchr(name, '=') != NULL)
 			return err_field(
@@ -340,32 +289,96 @@ static void narrate_outcome(struct narrator *to, const struct box_exit *x, const
 		(void)snprintf(how, sizeof how, "killed by %s", x->signal);
 	else
 		(void)snprintf(how, sizeof how, "exit %d", x->exit_code);
-	narrate_exit(to, how);
+	(void)narrate_exit(to, how);
 }
 
 static json_t *answer(struct forward *f, const struct box_exit *x, struct err *e)
 {
 	if (f->drained && e->reason != NULL && strcmp(e->reason, "left") == 0) {
 		if (f->stream)
-			hint(f);
+			forward_hint(f);
 		else
 			(void)err_replace(e, ERR_UNAVAILABLE,
 			    "This server is ending; the command goes on as %s, read its output.", x->cmd);
 	}
 	if (f->c->reply->begun) {
 		if (e->code != ERR_NONE && !f->drained)
-			pass(f, js_pack("{s:s,s:s}", "type", "lost", "message", e->msg));
+			forward_lost(f, e);
 		return REPLIED;
 	}
 	return e->code == ERR_NONE ? outcome(x) : NULL;
 }
 
+static json_t *started(const char *cmd, int pid, bool stdin_open)
+{
+	return js_pack("{s:s,s:i,s:b,s:n,s:n,s:i,s:i,s:b,s:b,s:b,s:i,s:n}", "id", cmd, "pid", pid,
+	    "stdinOpen", stdin_open, "exitCode", "signal", "stdoutBytes", 0, "stderrBytes", 0, "timedOut",
+	    false, "stopped", false, "oom", false, "durationMs", 0, "message");
+}
+
+/* HTTP-7: before it is started, so that it is never started twice. */
+static int keep(struct ctx *c, const json_t *in, const char *id, struct err *e)
+{
+	if (c->once == NULL)
+		return 0;
+	auto_pg struct pg *db = pg_take(c->db, SANDBOX_TAKE_MS, e);
+	if (db == NULL || once_begin(c, db, e) != 0)
+		return -1;
+	json_t *made = js_pack("{s:s, s:s, s:b, s:b, s:b, s:I}", "id", js_str_or(in, "id", ""), "cmd", id,
+	    "stream", js_bool(in, "stream", false), "detach", js_bool(in, "detach", false), "stdinOpen",
+	    js_bool(in, "stdinOpen", false), "timeoutSec",
+	    (json_int_t)js_int(in, "timeoutSec", LIMIT_COMMAND_DEFAULT_S));
+	return once_commit(c, db, false, made, e);
+}
+
+/* A command that is lost because its sandbox was ended has an end that is known. */
+static void name_the_end(struct ctx *c, const struct box_addr *a, struct err *e)
+{
+	struct err ignored = { 0 };
+	if (e->reason == NULL || strcmp(e->reason, "lost") != 0)
+		return;
+	auto_pg struct pg *db = pg_take(c->db, SANDBOX_TAKE_MS, &ignored);
+	if (db == NULL || !box_was_ended(db, c->who->org, a->id))
+		return;
+	(void)err_replace(e, ERR_CONFLICT, "The sandbox was ended while the command ran.");
+	e->reason = "ended";
+}
+
+static json_t *run_cmd(struct forward *f, const struct box_addr *a, const struct box_cmd *cmd, struct err *e)
+{
+	struct box_exit x;
+	int rc = box_run(a, cmd, &x, e);
+	bool may_run = e->reason != NULL &&
+	    (strcmp(e->reason, "left") == 0 || strcmp(e->reason, "lost") == 0);
+	if (rc != 0 && !cmd->follow && !may_run)
+		once_undo(f->c);
+	name_the_end(f->c, a, e);
+	if (f->to != NULL)
+		narrate_outcome(f->to, &x, e);
+	json_t *out = answer(f, &x, e);
+	box_exit_free(&x);
+	return out;
+}
+
+static json_t *detach(struct ctx *c, const struct box_addr *a, const struct box_cmd *cmd, struct err *e)
+{
+	struct box_started s;
+	if (box_start(a, cmd, &s, e) == 0)
+		return started(s.cmd, s.pid, cmd->stdin_open);
+	if (e->reason == NULL || strcmp(e->reason, "lost") != 0)
+		once_undo(c);
+	return NULL;
+}
+
 static json_t *run(struct ctx *c, json_t *in, struct err *e)
 {
 	struct box_addr a;
+	char id[ID_MAX];
 	const char *session = js_str(in, "session"), *command = js_str(in, "command"),
 		   *text = js_str(in, "stdin");
-	if (check(in, e) != 0 || session_check(c, session, e) != 0 || sandbox_use(c, in, &a, e) != 0)
+	id_make("cmd", id);
+	if (check(in, e) != 0 || session_check(c, session, e) != 0 || sandbox_use(c, in, &a, e) != 0 ||
+	    keep(c, in, id, e) != 0)
 		return NULL;
 	auto_narrate struct narrator *to = session == NULL
 	    ? NULL
@@ -375,28 +388,86 @@ static json_t *run(struct ctx *c, json_t *in, struct err *e)
 	};
 	auto_json json_t *argv = command == NULL ? json_incref(js_get(in, "argv"))
 						 : js_pack("[s,s,s]", "sh", "-c", command);
+	bool detached = js_bool(in, "detach", false);
 	const struct box_cmd cmd = {
+		.id = id,
 		.argv = argv,
 		.dir = js_str(in, "dir"),
 		.env = js_get(in, "env"),
 		.stdin_p = text,
 		.stdin_n = text == NULL ? 0 : strlen(text),
-		.timeout_s = js_int(in, "timeoutSec", LIMIT_COMMAND_DEFAULT_S),
-		.on_line = f.stream || to != NULL ? on_line : NULL,
-		.cancelled = cancelled,
+		.stdin_open = js_bool(in, "stdinOpen", false),
+		.timeout_s = js_int(in, "timeoutSec", detached ? 0 : LIMIT_COMMAND_DEFAULT_S),
+		.on_line = f.stream || to != NULL ? forward_line : NULL,
+		.cancelled = forward_cancelled,
 		.leave = true,
 		.arg = &f,
 	};
-	struct box_exit x;
-	(void)box_run(&a, &cmd, &x, e);
-	if (to != NULL)
-		narrate_outcome(to, &x, e);
-	json_t *out = answer(&f, &x, e);
-	box_exit_free(&x);
-	return out;
+	return detached ? detach(c, &a, &cmd, e) : run_cmd(&f, &a, &cmd, e);
+}
+
+static json_t *unknown(const char *cmd, struct err *e)
+{
+	(void)err_replace(e, ERR_CONFLICT,
+	    "It is not known whether the first request started %s; look what is there, and take a "
+	    "new key.",
+	    cmd);
+	e->reason = "outcome_unknown";
+	return NULL;
+}
+
+static json_t *detach_again(const struct box_addr *a, const json_t *made, struct err *e)
+{
+	const char *cmd = js_str_or(made, "cmd", "");
+	auto_json json_t *now = box_command(a, cmd, 0, NULL, NULL, e);
+	if (now != NULL)
+		return started(cmd, (int)js_int(now, "pid", 0), js_bool(made, "stdinOpen", false));
+	return e->code == ERR_NOT_FOUND ? unknown(cmd, e) : NULL;
+}
+
+/* A repetition attaches to the command that the first one started. */
+static json_t *run_again(struct ctx *c, json_t *made, struct err *e)
+{
+	struct box_addr a;
+	if (sandbox_use(c, made, &a, e) != 0)
+		return NULL;
+	if (js_bool(made, "detach", false))
+		return detach_again(&a, made, e);
+	struct forward f = {
+		.c = c, .stream = js_bool(made, "stream", false), .announce = true, .last_ms = clock_ms()
+	};
+	(void)snprintf(f.cmd, sizeof f.cmd, "%s", js_str_or(made, "cmd", ""));
+	const struct box_cmd cmd = {
+		.id = f.cmd,
+		.follow = true,
+		.timeout_s = js_int(made, "timeoutSec", LIMIT_COMMAND_DEFAULT_S),
+		.on_line = forward_line,
+		.cancelled = forward_cancelled,
+		.leave = true,
+		.arg = &f,
+	};
+	json_t *out = run_cmd(&f, &a, &cmd, e);
+	if (out != NULL || e->reason == NULL || strcmp(e->reason, "unknown") != 0)
+		return out;
+	return unknown(f.cmd, e);
 }
 
 /* ---- read again */
+
+/* STR-3: where the query says nothing, the id of the last event. 1: that was the command's end. */
+static int resume_point(struct ctx *c, const json_t *in, long long from[2], struct err *e)
+{
+	const char *id = reply_param(c, "HTTP_LAST_EVENT_ID");
+	struct str rest = str_of(id), part;
+	if (rest.n == 0 || js_get(in, "from") != NULL || js_get(in, "fromStderr") != NULL)
+		return 0;
+	for (int i = 0; i < 2; i++)
+		if (!str_cut(&rest, '-', &part) ||
+		    !str_int(mem_strn(c->mem, part.p, part.n), 0, INT64_MAX, &from[i]))
+			return err_field(e, ERR_BAD_REQUEST, "Last-Event-ID",
+			    "`Last-Event-ID` must be the `id` of an event of this command.");
+	return str_eq(rest, &FORWARD_END[1]);
+}
 
 static json_t *read_output(struct ctx *c, json_t *in, struct err *e)
 {
@@ -408,17 +479,21 @@ static json_t *read_output(struct ctx *c, json_t *in, struct err *e)
 		err_set(e, ERR_NOT_FOUND, "There is no such command, or its output is no longer held.");
 		return NULL;
 	}
-	if (sandbox_use(c, in, &a, e) != 0)
+	int ended = resume_point(c, in, from, e);
+	if (ended < 0 || sandbox_use(c, in, &a, e) != 0)
 		return NULL;
+	if (ended > 0) /* the HTML standard: 204 tells an EventSource not to come back */
+		return reply_begin(c, 204, NULL), REPLIED;
 	struct forward f = { .c = c, .stream = true, .at = { from[0], from[1] }, .last_ms = clock_ms() };
 	(void)snprintf(f.cmd, sizeof f.cmd, "%s", cmd);
-	int rc = box_output(&a, cmd, from, only, on_line, cancelled, &f, e);
+	int rc = box_output(&a, cmd, from, only, forward_line, forward_cancelled, &f, e);
 	if (!c->reply->begun)
 		return NULL;
-	if (rc != 0 && e->reason != NULL && strcmp(e->reason, "lost") == 0)
-		pass(&f, js_pack("{s:s,s:s}", "type", "lost", "message", e->msg));
-	else if (rc != 0) /* the node or we are restarting: the command goes on */
-		hint(&f);
+	if (rc != 0 && e->reason != NULL && strcmp(e->reason, "lost") == 0) {
+		name_the_end(c, &a, e);
+		forward_lost(&f, e);
+	} else if (rc != 0) /* the node or we are restarting: the command goes on */
+		forward_hint(&f);
 	return REPLIED;
 }
 
@@ -435,9 +510,10 @@ const struct op sandbox_run_ops[] = {
 	    .out = run_out,
 	    .line = line_out,
 	    .status = 200,
-	    .flags = OP_TOOL | OP_STREAM,
+	    .flags = OP_TOOL | OP_STREAM | OP_ONCE | OP_KEEPS,
 	    .max_body_bytes = RUN_BODY_BYTES,
 	    .run = run,
+	    .again = run_again,
 	},
 	{
 	    .id = "read_command",

@@ -10,28 +10,14 @@
 #include "base/js.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "sandbox/lease_volume.h"
 
 static const char *const classes[] = { "exec", "dev", "desktop", NULL };
-static const char *const modes[] = { "deny-all", "allow-all", "static", "resolver", NULL };
 static const char *const states[] = { "pending", "running", "error", "ended", NULL };
 static const char *const reaches[] = { "none", "proxy", "open", NULL };
 
-static const struct param host = { .type = T_STR, .min = 1, .max = 300, .doc = "A host." };
 static const struct param variable = { .type = T_STR, .max = 32768, .doc = "Its value." };
 
-static const struct param network_in[] = {
-	{ .name = "mode",
-	    .type = T_ENUM,
-	    .values = modes,
-	    .doc = "Only deny-all in this version.",
-	    .example = "\"deny-all\"" },
-	{ .name = "allowedHosts",
-	    .type = T_ARR,
-	    .max = 1000,
-	    .fields = &host,
-	    .doc = "Nothing under deny-all." },
-	{ 0 },
-};
 static const struct param limits_in[] = {
 	{ .name = "memoryMb",
 	    .type = T_INT,
@@ -60,17 +46,69 @@ static const struct param limits_in[] = {
 	    .example = "1024" },
 	{ 0 },
 };
+#define MOUNT_PLACE(where, usual)                                                                            \
+	{ .name = "path",                                                                                    \
+		.type = T_STR,                                                                               \
+		.min = 1,                                                                                    \
+		.max = 120,                                                                                  \
+		.doc = "Where it is in the sandbox, below /mnt; " usual " when not given." },                \
+	{                                                                                                    \
+		.name = "hostPath", .type = T_STR, .min = 1, .max = 1024,                                    \
+		.doc = "A directory of the node, below one that the deployment lists for the org" where      \
+	}
+#define MOUNT_SCRATCH "; scratch space when not given."
+#define MOUNT_NEEDED  "; needed."
+static const struct param outputs_in[] = { MOUNT_PLACE(MOUNT_SCRATCH, "/mnt/user-data/outputs"), { 0 } };
+static const struct param scratch_in[] = { MOUNT_PLACE(MOUNT_SCRATCH, "/mnt/user-data/scratch"), { 0 } };
+static const struct param uploads_in[] = { MOUNT_PLACE(MOUNT_NEEDED, "/mnt/user-data/uploads"), { 0 } };
+static const struct param results_in[] = { MOUNT_PLACE(MOUNT_NEEDED, "/mnt/user-data/tool_results"), { 0 } };
+static const struct param transcripts_in[] = { MOUNT_PLACE(MOUNT_NEEDED, "/mnt/transcripts"), { 0 } };
+static const struct param skill_in[] = {
+	{ .name = "id",
+	    .type = T_STR,
+	    .required = true,
+	    .min = 1,
+	    .max = 64,
+	    .doc = "Letters, digits, `_`, `.` and `-`." },
+	MOUNT_PLACE(MOUNT_NEEDED, "/mnt/skills/ and the id"),
+	{ 0 },
+};
+static const struct param one_skill = { .type = T_OBJ, .fields = skill_in, .doc = "One skill." };
+static const struct param mounts_in[] = {
+	{ .name = "outputs",
+	    .type = T_OBJ,
+	    .fields = outputs_in,
+	    .doc = "Can be written. Needed in a layout." },
+	{ .name = "scratch", .type = T_OBJ, .fields = scratch_in, .doc = "Can be written." },
+	{ .name = "uploads", .type = T_OBJ, .fields = uploads_in, .doc = "Read-only." },
+	{ .name = "toolResults", .type = T_OBJ, .fields = results_in, .doc = "Read-only." },
+	{ .name = "transcripts", .type = T_OBJ, .fields = transcripts_in, .doc = "Read-only." },
+	{ .name = "skills", .type = T_ARR, .max = 20, .fields = &one_skill, .doc = "Read-only." },
+	{ 0 },
+};
 static const struct param lease_in[] = {
 	{ .name = "class",
 	    .type = T_ENUM,
 	    .values = classes,
-	    .doc = "What is installed. Only exec in this version.",
+	    .doc = "What it is for: exec for a task, dev for a project that is worked on for longer. desktop "
+		   "needs an image, which there is none of in this version.",
 	    .example = "\"exec\"" },
 	{ .name = "project",
 	    .type = T_STR,
 	    .min = 1,
 	    .max = 200,
-	    .doc = "Keeps a volume; refused in this version." },
+	    .doc =
+		"Works in /work, on the project's volume, which outlives the lease. Its slug counts: \"Deep "
+		"Research\" is deep-research. A project has one live sandbox: where there is one of the same "
+		"class and runtime it is given back, otherwise this is a 409 that names it. Needed for "
+		"dev." },
+	{ .name = "session",
+	    .type = T_STR,
+	    .min = 1,
+	    .max = 64,
+	    .doc = "Has this session's state directory at /state, with HOME in it, as the session's sandbox "
+		   "before it left them. It is deleted when the session is over; without a session /state is "
+		   "scratch space." },
 	{ .name = "image",
 	    .type = T_STR,
 	    .min = 1,
@@ -88,7 +126,8 @@ static const struct param lease_in[] = {
 	    .type = T_INT,
 	    .min = 10,
 	    .max = 2592000,
-	    .doc = "Length of the lease in seconds; 900 for exec when not given. At most 86400 where the "
+	    .doc = "Length of the lease in seconds; 900 for exec and 14400 for dev when not given. At most "
+		   "86400 where the "
 		   "deployment sets nothing else.",
 	    .example = "600" },
 	{ .name = "id",
@@ -101,19 +140,23 @@ static const struct param lease_in[] = {
 	{ .name = "network",
 	    .type = T_OBJ,
 	    .fields = network_in,
-	    .doc = "What it may reach; nothing when not given." },
+	    .doc = "What it may reach; nothing when not given. It can be changed while the sandbox runs." },
 	{ .name = "env",
 	    .type = T_MAP,
 	    .max = 200,
 	    .fields = &variable,
-	    .doc = "Environment of every command. Nothing secret; names beginning with SANDBOX_ are the "
-		   "sandbox's own.",
+	    .doc = "Environment of every command. Nothing secret. Names beginning with SANDBOX_ are "
+		   "the sandbox's own; those of the proxy (HTTP_PROXY and its like) are, too, and refused.",
 	    .example = "{\"LANG\":\"C.UTF-8\"}" },
 	{ .name = "limits",
 	    .type = T_OBJ,
 	    .fields = limits_in,
 	    .doc = "Beyond the deployment's maximum they are refused." },
-	{ .name = "mounts", .type = T_OBJ, .doc = "Refused in this version." },
+	{ .name = "mounts",
+	    .type = T_OBJ,
+	    .fields = mounts_in,
+	    .doc = "A layout of mounts; commands then start in `outputs`, and files are read in any of them "
+		   "and written in `outputs` and `scratch` only." },
 	{ 0 },
 };
 static const struct param isolation_out[] = {
@@ -126,26 +169,17 @@ static const struct param isolation_out[] = {
 	    .type = T_ENUM,
 	    .required = true,
 	    .values = reaches,
-	    .doc = "What it can reach.",
+	    .doc = "none: nothing. proxy: what its policy allows, through the egress boundary only.",
 	    .example = "\"none\"" },
 	{ .name = "tier",
 	    .type = T_INT,
 	    .required = true,
 	    .max = 2,
-	    .doc = "2: nothing that was not routed can be reached. 1: there is a way out. 0: not isolated.",
+	    .doc = "2: nothing can be reached that its policy does not name. 1: more can (allow-all, or a "
+		   "deployment that observes). 0: not isolated.",
 	    .example = "2" },
 	{ 0 },
 };
-static const struct param network_out[] = {
-	{ .name = "mode",
-	    .type = T_ENUM,
-	    .required = true,
-	    .values = modes,
-	    .doc = "The policy in force.",
-	    .example = "\"deny-all\"" },
-	{ 0 },
-};
-
 #define SANDBOX_FIELDS                                                                                       \
 	SANDBOX_ID,                                                                                          \
 	    { .name = "class",                                                                               \
@@ -159,7 +193,7 @@ static const struct param network_out[] = {
 		    .required = true,                                                                        \
 		    .nullable = true,                                                                        \
 		    .max = 200,                                                                              \
-		    .doc = "Its project.",                                                                   \
+		    .doc = "The slug of its project.",                                                       \
 		    .example = "null" },                                                                     \
 	    { .name = "status",                                                                              \
 		    .type = T_ENUM,                                                                          \
@@ -248,7 +282,8 @@ static const struct param end_in[] = {
 	SANDBOX_ID,
 	{ .name = "purge",
 	    .type = T_BOOL,
-	    .doc = "Delete the project's volume too; there is none in this version." },
+	    .doc = "Delete the project's volume, too, with everything in it. A 409 while another sandbox has "
+		   "it." },
 	{ 0 },
 };
 static const struct param end_out[] = { { 0 } };
@@ -280,6 +315,7 @@ static json_t *lease(struct ctx *c, json_t *in, struct err *e)
 		.image = js_str(in, "image"),
 		.runtime = js_str(in, "runtime"),
 		.id = js_str(in, "id"),
+		.state_of = js_str(in, "session"),
 		.ttl_s = js_int(in, "ttlSec", 0),
 		.network = js_get(in, "network"),
 		.env = js_get(in, "env"),
@@ -293,6 +329,28 @@ static json_t *lease(struct ctx *c, json_t *in, struct err *e)
 	return got;
 }
 
+/* HTTP-7: its answer is not there because it is still being built, or whoever built it has died. */
+static json_t *lease_again(struct ctx *c, json_t *made, struct err *e)
+{
+	auto_pg struct pg *db = pg_take(c->db, SANDBOX_TAKE_MS, e);
+	auto_json json_t *got = db == NULL
+	    ? NULL
+	    : lease_get(c->conf, db, c->who->org, js_str_or(made, "id", ""), e);
+	const char *status = js_str_or(got, "status", "");
+	if (got == NULL)
+		return NULL;
+	if (strcmp(status, "pending") == 0) {
+		(void)err_set(e, ERR_CONFLICT, "The sandbox %s is still being built; ask again shortly.",
+		    js_str_or(got, "id", ""));
+		e->reason = "idempotency_key_in_use";
+		e->retry_s = 1;
+		return NULL;
+	}
+	if (strcmp(status, "error") == 0)
+		return err_set(e, ERR_NOT_FOUND, "The sandbox could not be built."), NULL;
+	return steal(got);
+}
+
 static json_t *list(struct ctx *c, json_t *in, struct err *e)
 {
 	const char *cursor = list_cursor(c, in, e);
@@ -300,14 +358,14 @@ static json_t *list(struct ctx *c, json_t *in, struct err *e)
 	if (db == NULL)
 		return NULL;
 	int limit = list_limit(in);
-	json_t *rows = lease_list(db, c->who->org, cursor, limit + 1, e);
+	json_t *rows = lease_list(c->conf, db, c->who->org, cursor, limit + 1, e);
 	return rows == NULL ? NULL : list_reply(rows, limit, "id");
 }
 
 static json_t *get(struct ctx *c, json_t *in, struct err *e)
 {
 	auto_pg struct pg *db = pg_take(c->db, SANDBOX_TAKE_MS, e);
-	return db == NULL ? NULL : lease_get(db, c->who->org, js_str_or(in, "id", ""), e);
+	return db == NULL ? NULL : lease_get(c->conf, db, c->who->org, js_str_or(in, "id", ""), e);
 }
 
 static json_t *stop(struct ctx *c, json_t *in, struct err *e)
@@ -321,7 +379,18 @@ static json_t *stop(struct ctx *c, json_t *in, struct err *e)
 
 static json_t *end(struct ctx *c, json_t *in, struct err *e)
 {
-	return lease_end(c, c->who->org, js_str_or(in, "id", ""), e) == 0 ? js_pack("{}") : NULL;
+	const char *org = c->who->org, *id = js_str_or(in, "id", "");
+	auto_pg struct pg *db = pg_take(c->db, SANDBOX_TAKE_MS, e);
+	json_t *was = db == NULL ? NULL : mem_json(c->mem, lease_get(c->conf, db, org, id, e));
+	const char *project = js_str(was, "project");
+	if (was == NULL)
+		return NULL;
+	pg_put(steal(db));
+	if (lease_end(c, org, id, e) != 0)
+		return NULL;
+	if (js_bool(in, "purge", false) && project != NULL && volume_purge(c, org, project, e) != 0)
+		return NULL;
+	return js_pack("{}");
 }
 
 const struct op sandboxes_ops[] = {
@@ -329,15 +398,19 @@ const struct op sandboxes_ops[] = {
 	    .id = "lease_sandbox",
 	    .routes = { { "POST", "/v1/sandboxes" }, { "POST", "/v1/sandboxes/lease" } },
 	    .summary = "Lease a sandbox",
-	    .doc = "An isolated computer for a limited time. It has no network. 201 with a new one, 200 with "
-		   "the one named by `id`. "
-		   "503 with its last words when it could not be started.",
+	    .doc =
+		"An isolated computer for a limited time. It reaches what `network` allows, through the "
+		"egress boundary, and nothing else. 201 with a new one, 200 with "
+		"the one named by `id`. "
+		"503 with its last words when it could not be started, 507 when the disk for its volume is "
+		"full.",
 	    .scope = "sandboxes",
 	    .in = lease_in,
 	    .out = sandbox_out,
 	    .status = 201,
-	    .flags = OP_TOOL | OP_LONG,
+	    .flags = OP_TOOL | OP_LONG | OP_ONCE | OP_KEEPS | OP_STORES,
 	    .run = lease,
+	    .again = lease_again,
 	},
 	{
 	    .id = "list_sandboxes",
@@ -379,7 +452,9 @@ const struct op sandboxes_ops[] = {
 	    .id = "end_sandbox",
 	    .routes = { { "POST", "/v1/sandboxes/end" }, { "DELETE", "/v1/sandboxes/{id}" } },
 	    .summary = "End a sandbox",
-	    .doc = "Releases it; answers when it is really gone. Ending one that has ended is fine.",
+	    .doc = "Releases it; answers when it is really gone. The project's volume stays, unless `purge` "
+		   "says "
+		   "otherwise. Ending one that has ended is fine.",
 	    .scope = "sandboxes",
 	    .in = end_in,
 	    .out = end_out,

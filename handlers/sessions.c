@@ -2,12 +2,15 @@
  * sessions.c - /v1/agents/sessions: what runs say, kept and live (SES-1, 2, 3; STR-1…6).
  * A session of another org is not found, whatever is asked of it (ID-4).
  */
+#include <string.h>
+
 #include "auth/principal.h"
 #include "base/js.h"
 #include "base/str.h"
 #include "handlers.h"
 #include "op/op.h"
 #include "session/event.h"
+#include "session/place.h"
 #include "session/watch.h"
 
 enum { TAKE_MS = 2000 };
@@ -19,16 +22,8 @@ static const char *const types[] = { "status", "step", "tool-call", "log", "mess
 	"ping", "reconnect", NULL };
 
 static const struct param session_out[] = {
-	{ .name = "id",
-	    .type = T_STR,
-	    .required = true,
-	    .doc = "Its id; sortable by creation.",
-	    .example = "\"" SES "\"" },
-	{ .name = "kind",
-	    .type = T_STR,
-	    .required = true,
-	    .doc = "What narrates into it.",
-	    .example = "\"coding\"" },
+	OUT(T_STR, "id", "Its id; sortable by creation.", "\"" SES "\""),
+	OUT(T_STR, "kind", "What narrates into it.", "\"coding\""),
 	{ .name = "title",
 	    .type = T_STR,
 	    .required = true,
@@ -41,55 +36,23 @@ static const struct param session_out[] = {
 	    .values = states,
 	    .doc = "`open` until its last event; then how it ended.",
 	    .example = "\"open\"" },
-	{ .name = "parent",
-	    .type = T_STR,
-	    .required = true,
-	    .nullable = true,
-	    .doc = "The session of the run that started this one, null for none.",
-	    .example = "null" },
-	{ .name = "root",
-	    .type = T_STR,
-	    .required = true,
-	    .doc = "The first session of its tree; its own id when nothing started it.",
-	    .example = "\"" SES "\"" },
-	{ .name = "lastSeq",
-	    .type = T_INT,
-	    .required = true,
-	    .doc = "The number of its last event, 0 before the first.",
-	    .example = "12" },
-	{ .name = "createdBy",
-	    .type = T_STR,
-	    .required = true,
-	    .doc = "The user who started it.",
-	    .example = "\"ann\"" },
-	{ .name = "createdAt",
-	    .type = T_TIME,
-	    .required = true,
-	    .doc = "When it was opened.",
-	    .example = "\"2026-11-29T12:00:00.000Z\"" },
-	{ .name = "closedAt",
-	    .type = T_TIME,
-	    .required = true,
-	    .nullable = true,
-	    .doc = "When it was closed, null while it is open.",
-	    .example = "null" },
+	OUT_NULL(T_STR, "parent", "The session of the run that started this one, null for none.", "null"),
+	OUT(T_STR, "root", "The first session of its tree; its own id when nothing started it.",
+	    "\"" SES "\""),
+	OUT(T_INT, "lastSeq", "The number of its last event, 0 before the first.", "12"),
+	OUT(T_STR, "createdBy", "The user who started it.", "\"ann\""),
+	OUT(T_TIME, "createdAt", "When it was opened.", "\"2026-11-29T12:00:00.000Z\""),
+	OUT_NULL(T_TIME, "closedAt", "When it was closed, null while it is open.", "null"),
 	{ 0 },
 };
 
 static const struct param event_out[] = {
-	{ .name = "session",
-	    .type = T_STR,
-	    .doc = "Which session, on a stream of many.",
-	    .example = "\"" SES "\"" },
-	{ .name = "seq",
-	    .type = T_INT,
-	    .doc = "Counts from 1 without gaps within a session. Resume with the last one you have. Pings "
-		   "have none.",
-	    .example = "1" },
-	{ .name = "time",
-	    .type = T_TIME,
-	    .doc = "When it was written.",
-	    .example = "\"2026-11-29T12:00:00.000Z\"" },
+	OUT_MAYBE(T_STR, "session", "Which session, on a stream of many.", "\"" SES "\""),
+	OUT_MAYBE(T_INT, "seq",
+	    "Counts from 1 without gaps within a session. Resume with the last one you have. Pings have "
+	    "none.",
+	    "1"),
+	OUT_MAYBE(T_TIME, "time", "When it was written.", "\"2026-11-29T12:00:00.000Z\""),
 	{ .name = "type",
 	    .type = T_ENUM,
 	    .required = true,
@@ -101,17 +64,14 @@ static const struct param event_out[] = {
 		"members of a "
 		"line depend on the type: a `step` has `step`, `message`, `status`; a `log` has `message`.",
 	    .example = "\"step\"" },
-	{ .name = "after", .type = T_INT, .doc = "Of `reconnect`: resume with this.", .example = "12" },
-	{ .name = "step",
-	    .type = T_STR,
-	    .doc = "Of `step`: the phase of the work.",
-	    .example = "\"leased\"" },
+	OUT_MAYBE(T_INT, "after", "Of `reconnect`: resume with this.", "12"),
+	OUT_MAYBE(T_STR, "step", "Of `step`: the phase of the work.", "\"leased\""),
 	{ .name = "message",
 	    .type = T_STR,
 	    .max = 61440,
 	    .doc = "A sentence, or output of a command.",
 	    .example = "\"A sandbox is ready.\"" },
-	{ .name = "status", .type = T_STR, .doc = "Of `step`: running, ok or failed.", .example = "\"ok\"" },
+	OUT_MAYBE(T_STR, "status", "Of `step`: running, ok or failed.", "\"ok\""),
 	{ 0 },
 };
 
@@ -132,23 +92,11 @@ static const struct param list_in[] = {
 };
 static const struct param list_out[] = { LIST_OUT(session_out, "Sessions, newest first."), { 0 } };
 static const struct param get_in[] = {
-	{ .name = "id",
-	    .type = T_STR,
-	    .required = true,
-	    .min = 1,
-	    .max = 64,
-	    .doc = "The session.",
-	    .example = "\"" SES "\"" },
+	IN_ID("id", "The session.", "\"" SES "\""),
 	{ 0 },
 };
 static const struct param watch_in[] = {
-	{ .name = "id",
-	    .type = T_STR,
-	    .required = true,
-	    .min = 1,
-	    .max = 64,
-	    .doc = "The session.",
-	    .example = "\"" SES "\"" },
+	IN_ID("id", "The session.", "\"" SES "\""),
 	{ .name = "after",
 	    .type = T_INT,
 	    .max = 1LL << 53,
@@ -167,6 +115,14 @@ static const struct param tree_in[] = {
 		   "everything your "
 		   "organisation does, from now on.",
 	    .example = "\"" SES "\"" },
+	{ .name = "after",
+	    .type = T_STR,
+	    .min = 1,
+	    .max = PLACES_BYTES,
+	    .doc = "Where to go on in that tree, from any server: the last `seq` you have of each `session`, "
+		   "such "
+		   "as `ses_a:12,ses_b:7`. The header Last-Event-ID does the same; the `id` of SSE is such a "
+		   "list." },
 	{ 0 },
 };
 
@@ -220,17 +176,30 @@ static json_t *watch_one(struct ctx *c, json_t *in, struct err *e)
 	long long after;
 	if (find(c, js_str(in, "id"), &row, e) != 0 || resume_point(c, in, row.last_seq, &after, e) != 0)
 		return NULL;
+	/* The HTML standard: 204 tells an EventSource, which comes back after every end, that this was all. */
+	if (after == row.last_seq && strcmp(row.state, "open") != 0 && reply_wants_sse(c))
+		return reply_begin(c, 204, NULL), REPLIED;
 	return watch_session(api->hub, c, row.org, row.id, after);
 }
 
 static json_t *watch_sessions(struct ctx *c, json_t *in, struct err *e)
 {
 	const struct api *api = c->app;
-	const char *root = js_str(in, "root");
+	const char *root = js_str(in, "root"), *after = js_str(in, "after");
 	struct session_row row;
+	struct places *places = mem_alloc(c->mem, sizeof *places);
+	if (root == NULL && after != NULL)
+		return err_field(e, ERR_BAD_REQUEST, "after",
+			   "`after` needs a `root`: a whole organisation has no place to go on from."),
+		       NULL;
+	if (root != NULL && after == NULL &&
+	    places_parse(reply_param(c, "HTTP_LAST_EVENT_ID"), "Last-Event-ID", places, e) != 0)
+		return NULL;
+	if (after != NULL && places_parse(after, "after", places, e) != 0)
+		return NULL;
 	if (root != NULL && find(c, root, &row, e) != 0)
 		return NULL;
-	return watch_tree(api->hub, c, principal_org(c->who), root, e);
+	return watch_tree(api->hub, c, principal_org(c->who), root, places, e);
 }
 
 const struct op sessions_ops[] = {
@@ -263,8 +232,8 @@ const struct op sessions_ops[] = {
 	    .routes = { { "GET", "/v1/agents/sessions/{id}/stream" } },
 	    .summary = "Watch a session",
 	    .doc = "The events of a session as they happen, one JSON object a line, until the session is "
-		   "closed. Leaving does "
-		   "not disturb the run; come back with `after`.",
+		   "closed; with `Accept: text/event-stream` as SSE. Leaving does not disturb the run; "
+		   "come back with `after`. 204: an SSE client has everything, and the session is closed.",
 	    .scope = "sessions",
 	    .in = watch_in,
 	    .out = event_out,
@@ -277,8 +246,8 @@ const struct op sessions_ops[] = {
 	    .routes = { { "GET", "/v1/agents/sessions/stream" } },
 	    .summary = "Watch many sessions",
 	    .doc = "The events of a tree of sessions, or of all sessions of your organisation, in one "
-		   "stream. Each line names its "
-		   "`session`, and `seq` counts within it.",
+		   "stream. Each line names its `session`, and `seq` counts within it. A tree goes on with "
+		   "`after`; a whole organisation has no place to go on from: read each session then.",
 	    .scope = "sessions",
 	    .in = tree_in,
 	    .out = event_out,

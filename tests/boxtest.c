@@ -63,10 +63,11 @@ static int config_fd(const struct boxtest *t, const struct boxtest_conf *conf)
 {
 	static unsigned char text[PROTO_CONFIG_MAX];
 	static const char *const no_env[] = { "PATH=/usr/bin:/bin", NULL };
-	char two[96];
+	char two[96], shown[96];
 	const char *const *env = conf->env == NULL ? no_env : conf->env;
 	(void)snprintf(two, sizeof two, "%s/two", t->dir);
-	const char *roots[] = { t->work, two, "/no/such/root" };
+	(void)snprintf(shown, sizeof shown, "%s/work/shown", t->dir);
+	const char *roots[] = { t->work, two, "/no/such/root" }, *ro_roots[] = { shown };
 	struct proto_config m = { .socket_path = t->socket,
 		.class = "exec",
 		.workdir = t->work,
@@ -76,6 +77,8 @@ static int config_fd(const struct boxtest *t, const struct boxtest_conf *conf)
 		.idle_ms = conf->idle_ms == 0 ? IDLE_MS : conf->idle_ms,
 		.n_roots = 3,
 		.roots = roots,
+		.n_ro_roots = 1,
+		.ro_roots = ro_roots,
 		.env = env };
 	memcpy(m.nonce, t->opts.nonce, PROTO_NONCE);
 	while (env[m.n_env] != NULL)
@@ -95,7 +98,9 @@ static _Noreturn void become_box(int box, int config, int log, uid_t uid, bool p
 	bool ready = prctl(PR_SET_PDEATHSIG, SIGKILL) == 0;
 	if (!plain)
 		ready = ready && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
-		    mount("proc", "/proc", "proc", 0, NULL) == 0;
+		    mount("proc", "/proc", "proc", 0, NULL) == 0 &&
+		    /* Terminals as a sandbox has them, whatever the host lets its users do. */
+		    mount("devpts", "/dev/pts", "devpts", 0, "newinstance,ptmxmode=0666") == 0;
 	ready = ready && dup2(config, 0) == 0 && dup2(log, 1) == 1 && dup2(log, 2) == 2 &&
 	    setgroups(0, NULL) == 0 && setresgid(uid, uid, uid) == 0 && setresuid(uid, uid, uid) == 0 &&
 	    prctl(PR_SET_PDEATHSIG, SIGKILL) == 0;
@@ -137,6 +142,7 @@ void boxtest_up(struct boxtest *t, const struct boxtest_conf *conf)
 	assert_int_equal(chmod(t->dir, 0755), 0);
 	make_dir(t, "run", t->uid);
 	make_dir(t, "work", t->uid);
+	make_dir(t, "work/shown", t->uid);
 	make_dir(t, "two", t->uid);
 	make_dir(t, "out", t->uid);
 	(void)snprintf(t->socket, sizeof t->socket, "%s/run/box.sock", t->dir);
@@ -306,4 +312,12 @@ int boxtest_open_fds(pid_t pid)
 		n += e->d_name[0] != '.';
 	(void)closedir(d);
 	return n;
+}
+
+void boxtest_fds_become(pid_t pid, int n)
+{
+	int64_t until = clock_ms() + 10000;
+	while (boxtest_open_fds(pid) != n && clock_ms() < until)
+		(void)usleep(DOZE_US);
+	assert_int_equal(boxtest_open_fds(pid), n);
 }

@@ -11,7 +11,9 @@
 #include "sandbox/channel.h"
 
 struct boxtest {
-	char dir[64]; /* holds run/ (the socket), work/ and two/ (workspace roots), out/ (outside of them) */
+	char dir
+	    [64]; /* holds run/ (the socket), work/ and two/ (workspace roots), work/shown/ (only to be read),
+			 out/ (outside of them) */
 	char socket[96], work[96];
 	uid_t uid; /* of nobody else: limits on processes count by uid */
 	pid_t pid; /* of the box on the host */
@@ -51,3 +53,5 @@ int boxtest_processes(const struct boxtest *t, int *zombies);
 /* Wait (at most ms) until a condition holds; fails the test otherwise. */
 void boxtest_until(bool (*is)(void *arg), void *arg, int ms);
 int boxtest_open_fds(pid_t pid);
+/* Wait until it has n open: what an exit or an answer was told before may be closed a moment after. */
+void boxtest_fds_become(pid_t pid, int n);

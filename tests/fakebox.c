@@ -46,8 +46,15 @@ static int unavailable(struct err *e, const char *why)
 json_t *lease_take(struct ctx *c, const struct lease_want *want, bool *created, struct err *e)
 {
 	char id[ID_MAX];
-	if (fakebox.refuse != NULL) {
+	if (fakebox.refuse != NULL && (fakebox.reason == NULL || fakebox.refusals-- > 0)) {
 		(void)unavailable(e, fakebox.refuse);
+		e->reason = fakebox.reason;
+		return NULL;
+	}
+	if (fakebox.full > 0) {
+		fakebox.full--;
+		(void)unavailable(e, "All nodes are full.");
+		e->reason = "nodes_full";
 		return NULL;
 	}
 	id_make("sbx", id);
@@ -62,9 +69,9 @@ json_t *lease_take(struct ctx *c, const struct lease_want *want, bool *created, 
 	return js_pack("{s:s,s:s,s:s}", "id", id, "runtime", "", "node", "n1");
 }
 
-int lease_offered(struct pg *db, struct err *e)
+int lease_offered(const struct conf *conf, struct pg *db, struct err *e)
 {
-	(void)db, (void)e;
+	(void)conf, (void)db, (void)e;
 	return 0;
 }
 

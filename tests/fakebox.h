@@ -15,6 +15,9 @@ struct fakebox {          /* the module's one piece of state, set by the test */
 	int leases, ended;  /* counted */
 	int commands;       /* of any kind */
 	const char *refuse; /* lease_take answers 503 with this */
+	int full;           /* so many times lease_take answers that all nodes are full */
+	const char *reason; /* of that; NULL: none */
+	int refusals;       /* how often, when there is a reason */
 	bool end_fails;     /* lease_end answers 503 */
 	bool lose_channel;  /* box_run of the tool (streaming) ends as unknown */
 };

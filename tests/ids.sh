@@ -1,6 +1,6 @@
 #!/bin/bash
-# ids.sh - names that documents and tests share exist: spec ids (tests/spec-ids.txt), the tests that app/README.md names as
-# proof, crash points (app/README.md lists all), settings.
+# ids.sh - names that documents and tests share exist: spec ids (tests/spec-ids.txt), the tests that app/README.md and
+# app/sandbox/README.md name as proof, crash points (app/README.md lists all), settings.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bad=0
@@ -13,8 +13,16 @@ done < <(grep -roE --include='*.[ch]' --include='*.sh' --include='*.sql' --inclu
   "\b($prefixes)-[0-9]+\b" app handlers tests sql nginx systemd | sort -u)
 
 for name in $(sed -n '/^## Invariants/,/^## /p' app/README.md | grep -oE '`[a-z0-9_]{12,}`' | tr -d '`' | sort -u); do
-  grep -rqE --include='*.c' "(cmocka_unit_test[a-z_]*|\bT|\bTEST)\($name\b" tests || complain "app/README.md names $name, which is no test"
+  grep -rqzE --include='*.c' "(cmocka_unit_test[a-z_]*|\bT|\bTEST)\(\s*$name\b" tests || complain "app/README.md names $name, which is no test"
 done
+for name in $(sed -n '/^## Faults of others/,$p' app/sandbox/README.md | grep -oE '`[a-z0-9_]{12,}`' | tr -d '`' | sort -u); do
+  grep -rqzE --include='*.c' "(cmocka_unit_test[a-z_]*|\bT|\bTEST)\(\s*$name\b" tests || complain "app/sandbox/README.md names $name, which is no test"
+done
+for name in $(sed -n '/^## What upstreams and clients do/,$p' app/model/README.md | grep -oE '`[a-z0-9_]{12,}`' | tr -d '`' | sort -u); do
+  grep -rqzE --include='*.c' "(cmocka_unit_test[a-z_]*|\bT|\bTEST)\(\s*$name\b" tests || complain "app/model/README.md names $name, which is no test"
+done
+faults=$(sed -n '/^## Faults of others/,$p' app/sandbox/README.md | grep -oE '^\| [0-9]+ ' | tr -dc '0-9\n')
+[ "$faults" = "$(sort -nu <<<"$faults")" ] || complain "the faults in app/sandbox/README.md are not in order"
 points=$(grep -rhoE --include='*.c' 'crash_point\("[^"]+"\)' app handlers | sed -E 's/.*"(.*)".*/\1/' | sort -u)
 for p in $points; do
   grep -qF "\`$p\`" app/README.md || complain "crash point $p is not in app/README.md"
@@ -24,11 +32,11 @@ parts=$(sed -n '/secret_parts\[\] = {/,/};/p' app/base/redact.c | grep -oE '"[a-
 listed=$(sed -n '/secret_parts; tests/,/^$/p' app/README.md | grep -oE '`[a-z]+`' | tr -d '`' | sort)
 [ "$parts" = "$listed" ] || complain "the secret key parts of redact.c and app/README.md differ: $(comm -3 <(echo "$parts") <(echo "$listed") | xargs)"
 # RUN-1: every setting of the table is read somewhere, and nothing else is.
-settings=$(grep -oE '\.name = "[A-Z_]+"' app/io/conf_keys.c | cut -d'"' -f2)
+settings=$(grep -oE -h '\.name = "[A-Z_]+"' app/io/conf_keys*.c | cut -d'"' -f2)
 for s in $settings; do
-  grep -rqF --include='*.c' --exclude=conf_keys.c "\"$s\"" app handlers || complain "nobody reads the setting $s"
+  grep -rqF --include='*.c' --exclude='conf_keys*.c' "\"$s\"" app handlers || complain "nobody reads the setting $s"
 done
 for s in $(grep -rhoE --include='*.c' 'conf_(str|int|bool)\([a-z>.-]+, "[A-Z_]+"' app handlers | cut -d'"' -f2 | sort -u); do
-  grep -qxF "$s" <<<"$settings" || complain "$s is not in app/io/conf_keys.c"
+  grep -qxF "$s" <<<"$settings" || complain "$s is not in app/io/conf_keys*.c"
 done
 exit $bad

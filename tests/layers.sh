@@ -13,9 +13,12 @@ job: base io op sql
 session: base io op sql auth job
 forge: base io op sql auth job
 sandbox: base io op sql auth job box
-code: base io op sql auth job box session forge sandbox
-handlers: base io op auth job session forge sandbox code
-main: base io op sql auth job session forge sandbox code handlers
+egress: base io op sql auth job
+money: base io op sql auth job
+model: base io op sql auth job session money
+code: base io op sql auth job box session forge sandbox money model
+handlers: base io op auth job session forge sandbox egress money model code
+main: base io op sql auth job session forge sandbox egress money model code handlers
 '
 bad=0
 complain() { echo "layers: $*" >&2; bad=1; }
@@ -46,8 +49,10 @@ only() { # only HEADER FILES…: a library's header stands in these files alone
 }
 only 'fcgi(app|io|_stdio|os)' 'app/io/fcgi*'
 only curl/ 'app/io/http*'
+only zlib 'app/io/http*'
 only libpq 'app/io/pg*'
 only seccomp 'app/sandbox/*'
+only ares 'app/egress/resolve.c'
 # SEC-4: SQL lives in sql/query; a handler has none, and nobody else calls the query function with text of its own.
 for f in $(grep -rlE '"(SELECT|INSERT|UPDATE|DELETE) ' app handlers || true); do
   case $f in app/io/pg* | app/io/migrate*) ;; *) complain "$f: SQL belongs into sql/query" ;; esac

@@ -36,18 +36,36 @@ void liar_tell(struct liar *l, uint8_t type, uint32_t id, const void *p, size_t 
 		(void)send(l->fd, p, n, MSG_NOSIGNAL);
 }
 
+/* A hello of its version; what other boxes are asked first is refused, as they do it: an error, and the end. */
+static void greet(struct liar *l)
+{
+	unsigned char ok[64], no[64];
+	for (;;) {
+		struct proto_out o = { .p = ok, .cap = sizeof ok }, refusal = { .p = no, .cap = sizeof no };
+		l->fd = accept(l->listen_fd, NULL, NULL);
+		assert_true(l->fd >= 0);
+		struct proto_head h = liar_hear(l);
+		assert_int_equal(h.type, PROTO_HELLO);
+		struct proto_in in = { .p = l->msg, .n = h.length };
+		(void)proto_get_u32(&in);
+		if (proto_get_u32(&in) == l->version) {
+			proto_put_u32(&o, l->version);
+			proto_put_bytes(&o, l->opts.nonce + PROTO_NONCE / 2, PROTO_NONCE / 2);
+			proto_put_u32(&o, 41);
+			liar_tell(l, PROTO_HELLO_OK, 0, ok, o.n);
+			return;
+		}
+		proto_put_u8(&refusal, PROTO_BAD);
+		proto_put_str(&refusal, "Another version.");
+		liar_tell(l, PROTO_ERROR, 0, no, refusal.n);
+		(void)close(l->fd);
+	}
+}
+
 static void *serve(void *arg)
 {
 	struct liar *l = arg;
-	l->fd = accept(l->listen_fd, NULL, NULL);
-	assert_true(l->fd >= 0);
-	unsigned char ok[64];
-	struct proto_out o = { .p = ok, .cap = sizeof ok };
-	assert_int_equal(liar_hear(l).type, PROTO_HELLO);
-	proto_put_u32(&o, PROTO_VERSION);
-	proto_put_bytes(&o, l->opts.nonce + PROTO_NONCE / 2, PROTO_NONCE / 2);
-	proto_put_u32(&o, 41);
-	liar_tell(l, PROTO_HELLO_OK, 0, ok, o.n);
+	greet(l);
 	l->part(l);
 	char c;
 	while (recv(l->fd, &c, 1, 0) > 0)
@@ -63,6 +81,11 @@ struct channel_wait liar_wait(void)
 
 struct liar *liar_up(void (*part)(struct liar *l), int silence_ms)
 {
+	return liar_up_version(part, silence_ms, PROTO_VERSION);
+}
+
+struct liar *liar_up_version(void (*part)(struct liar *l), int silence_ms, uint32_t version)
+{
 	struct liar *l = xcalloc(1, sizeof *l);
 	struct sockaddr_un to = { .sun_family = AF_UNIX };
 	(void)snprintf(l->dir, sizeof l->dir, "/tmp/liar.XXXXXX");
@@ -77,6 +100,7 @@ struct liar *liar_up(void (*part)(struct liar *l), int silence_ms)
 	l->opts.silence_ms = silence_ms;
 	random_bytes(l->opts.nonce, PROTO_NONCE);
 	l->part = part;
+	l->version = version;
 	assert_int_equal(pthread_create(&l->thread, NULL, serve, l), 0);
 	struct err e = { 0 };
 	struct channel_wait w = liar_wait();

@@ -13,6 +13,7 @@ struct liar {
 	struct channel_opts opts;
 	struct channel *c;
 	int listen_fd, fd;
+	uint32_t version; /* the one that it speaks */
 	pthread_t thread;
 	void (*part)(struct liar *l); /* what it does after the hello */
 	unsigned char msg[1 << 20];
@@ -20,6 +21,7 @@ struct liar {
 
 /* silence_ms: of the channel; 0: the default. */
 struct liar *liar_up(void (*part)(struct liar *l), int silence_ms);
+struct liar *liar_up_version(void (*part)(struct liar *l), int silence_ms, uint32_t version);
 void liar_down(struct liar *l);
 /* The next frame from the channel, its payload in msg. */
 struct proto_head liar_hear(struct liar *l);

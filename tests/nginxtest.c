@@ -96,7 +96,7 @@ struct nginxtest *nginxtest_start(void)
 	}
 	int64_t deadline = clock_ms() + (int64_t)WAIT_S * 1000;
 	int fd;
-	while ((fd = try_connect(t->sockets[DOOR_INTERNAL])) < 0) {
+	while ((fd = try_connect(t->sockets[NGINX_INTERNAL])) < 0) {
 		assert_true(clock_ms() < deadline);
 		(void)nanosleep(&(struct timespec){ .tv_nsec = 10000000 }, NULL);
 	}
@@ -129,7 +129,7 @@ const char *nginxtest_dir(const struct nginxtest *t)
 
 const char *nginxtest_fcgi(const struct nginxtest *t)
 {
-	return t->sockets[DOOR_FCGI];
+	return t->sockets[NGINX_FCGI];
 }
 
 int nginxtest_connect(const struct nginxtest *t, enum nginxtest_door door)

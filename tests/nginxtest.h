@@ -18,7 +18,7 @@ const char *nginxtest_dir(const struct nginxtest *t);
 const char *nginxtest_fcgi(const struct nginxtest *t); /* where the server under test must listen */
 
 /* A connection to nginx's public or internal server; to the FastCGI socket itself. Reads end after 20 s. */
-enum nginxtest_door { DOOR_PUBLIC, DOOR_INTERNAL, DOOR_FCGI };
+enum nginxtest_door { NGINX_PUBLIC, NGINX_INTERNAL, NGINX_FCGI };
 int nginxtest_connect(const struct nginxtest *t, enum nginxtest_door door);
 void nginxtest_send(int fd, const char *p, size_t n);
 /* Until the peer closes. */

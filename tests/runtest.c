@@ -26,6 +26,14 @@ static struct seal_key *key;
 struct mem *mem;
 static const struct principal ann = { .kind = CRED_KEY, .org = "acme", .user = "ann", .scopes = "*" };
 
+void runtest_billing(const char *mode)
+{
+	struct err e = { 0 };
+	assert_int_equal(setenv("BILLING_MODE", mode, 1), 0);
+	if (conf_reload(conf, &e) != 0)
+		fail_msg("%s", e.msg);
+}
+
 void post(struct done *d, json_t *body)
 {
 	struct err e = { 0 };
@@ -160,7 +168,9 @@ int runtest_setup(void **s)
 		       *root = gittest_path(&gits, "boxes");
 	char text[300];
 	(void)snprintf(text, sizeof text,
-	    "RUNNER_DIR=%s/runner\nALLOW_HTTP_CLONE_HOSTS=127.0.0.1\nALLOW_PRIVATE_CLONE_HOSTS=127.0.0.1\n",
+	    "RUNNER_DIR=%s/"
+	    "runner\nALLOW_HTTP_CLONE_HOSTS=127.0.0.1\nALLOW_PRIVATE_CLONE_HOSTS=127.0.0.1\nBILLING_MODE="
+	    "open\n",
 	    gits.dir);
 	gittest_write(&gits, "conf", text);
 	gittest_write(&gits, "secret", "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff");

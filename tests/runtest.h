@@ -42,6 +42,8 @@ void run(struct done *d, json_t *body); /* all of them */
 json_t *task(const char *name, const char *tool, const char *prompt);
 
 int runtest_port(void); /* of the remote */
+/* BILLING_MODE from now on. */
+void runtest_billing(const char *mode);
 
 /* The first line of that step, or NULL. */
 const json_t *step(const struct done *d, const char *name);

@@ -8,6 +8,7 @@
 #include "base/js.h"
 #include "session/event.h"
 #include "session/feed.h"
+#include "session/place.h"
 
 enum { PATIENCE_MS = 30000 };
 
@@ -66,16 +67,27 @@ static bool on_gone(struct reply *r)
 	return gone;
 }
 
-static const struct reply_vt vt = { .head = on_head, .write = on_write, .flush = on_flush, .gone = on_gone };
+static const char *on_param(struct reply *r, const char *name)
+{
+	(void)r;
+	(void)name;
+	return NULL;
+}
+
+static const struct reply_vt vt = {
+	.head = on_head, .write = on_write, .flush = on_flush, .gone = on_gone, .param = on_param
+};
 
 static void *client_run(void *arg)
 {
 	struct client *k = arg;
 	struct err e = { 0 };
+	struct places places;
+	assert_int_equal(places_parse(k->places, "after", &places, &e), 0);
 	if (k->session != NULL)
 		(void)watch_session(k->hub, &k->c, "admin", k->session, k->after);
 	else
-		(void)watch_tree(k->hub, &k->c, "admin", k->root, &e);
+		(void)watch_tree(k->hub, &k->c, "admin", k->root, &places, &e);
 	(void)pthread_mutex_lock(&k->lock);
 	k->ended = true;
 	(void)pthread_cond_broadcast(&k->changed);

@@ -18,6 +18,7 @@ struct client {
 	struct ctx c;
 	struct watch_hub *hub;
 	const char *session, *root; /* session NULL: a tree or the org "admin" */
+	const char *places;         /* of a tree */
 	long long after;
 	int leave_at; /* hang up at this many lines; 0: never */
 	pthread_t thread;

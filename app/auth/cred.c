@@ -3,8 +3,11 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
+#include "auth/known.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/js.h"
 #include "base/limits.h"
 #include "base/str.h"
@@ -18,6 +21,7 @@ static const struct {
 	[CRED_KEY] = { "gk_", "key", "key" },
 	[CRED_RUN_TOKEN] = { "gr_", "tok", "run_token" },
 	[CRED_GRANT] = { "gg_", "grt", "grant" },
+	[CRED_SANDBOX] = { "gs_", "sbt", "sandbox" },
 };
 
 const char *cred_kind_name(enum cred_kind kind)
@@ -32,7 +36,7 @@ bool cred_split(const char *text, struct cred_parts *parts)
 	if (strlen(text) != ALL || text[TAIL_END] != '_' || !str_only(text + TAIL_END + 1, secret_chars))
 		return false;
 	for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-		if (!str_starts(text, kinds[k].text))
+		if (kinds[k].text == NULL || !str_starts(text, kinds[k].text))
 			continue;
 		parts->kind = (enum cred_kind)k;
 		(void)snprintf(parts->id, sizeof parts->id, "%s_%.26s", kinds[k].id, text + PREFIX);
@@ -80,6 +84,22 @@ static int label_check(const char *field, const char *s, struct err *e)
 	    "`%s` must show something: no control characters, and not only blanks.", field);
 }
 
+int cred_ahead(const char *text, struct err *e)
+{
+	struct tm tm = { 0 }, again;
+	const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
+	time_t t = rest == NULL ? -1 : timegm(&tm);
+	char same[24] = "";
+	if (t >= 0 && gmtime_r(&t, &again) != NULL)
+		(void)strftime(same, sizeof same, "%Y-%m-%dT%H:%M:%S", &again);
+	/* 30 February comes back as 2 March. */
+	if (strncmp(same, text, 19) != 0)
+		return err_field(e, ERR_BAD_REQUEST, "expiresAt", "`expiresAt` must be a day that exists.");
+	if (t <= clock_wall_ms() / 1000)
+		return err_field(e, ERR_BAD_REQUEST, "expiresAt", "`expiresAt` must lie in the future.");
+	return 0;
+}
+
 /* The row; got has the id. */
 static int store(
     struct pg *db, const struct cred_new *want, const char *hash, struct cred *got, struct err *e)
@@ -92,7 +112,7 @@ static int store(
 	auto_res struct pg_res *r = PG(db, &q_auth_create, e, got->id, want->org, kinds[want->kind].stored,
 	    want->name == NULL ? "" : want->name, want->user, hash, want->org_admin ? "true" : "false",
 	    buf_c(&scopes), want->repo, want->ref, want->session, want->ttl_s > 0 ? ttl : NULL,
-	    want->expires_at);
+	    want->expires_at, want->sandbox, want->minted_by);
 	if (r == NULL)
 		return -1;
 	if (pg_rows(r) == 0)
@@ -105,6 +125,7 @@ int cred_create(struct pg *db, const struct cred_new *want, struct cred *got, st
 {
 	assert(want->kind == CRED_KEY || want->ttl_s > 0);
 	assert((want->kind == CRED_GRANT) == (want->repo != NULL && want->ref != NULL));
+	assert((want->kind == CRED_SANDBOX) == (want->sandbox != NULL));
 	*got = (struct cred){ 0 };
 	if (want->kind == CRED_KEY &&
 	    (label_check("name", want->name, e) != 0 || label_check("user", want->user, e) != 0))
@@ -125,14 +146,79 @@ int cred_create(struct pg *db, const struct cred_new *want, struct cred *got, st
 	return 0;
 }
 
+static int no_such(enum cred_kind kind, struct err *e)
+{
+	return err_set(e, ERR_NOT_FOUND, "There is no such %s.", kind == CRED_KEY ? "key" : "credential");
+}
+
+/* May its secret be given to `may`? Inside the transaction that then changes it. */
+static int may_rotate(
+    struct pg *db, const char *org, const char *id, const struct principal *may, struct err *e)
+{
+	auto_res struct pg_res *r = PG(db, &q_auth_rights, e, org, kinds[CRED_KEY].stored, id);
+	if (r == NULL)
+		return -1;
+	if (pg_rows(r) == 0)
+		return no_such(CRED_KEY, e);
+	if (pg_bool(r, 0, 1))
+		return err_set(e, ERR_CONFLICT, "This key has expired; create a new one.");
+	struct str rest = str_of(pg_str(r, 0, 0)), word;
+	while (may != NULL && str_cut(&rest, ' ', &word)) {
+		char scope[64];
+		(void)snprintf(scope, sizeof scope, "%.*s", (int)word.n, word.p);
+		if (!principal_scope(may, scope))
+			return err_set(e, ERR_FORBIDDEN,
+			    "Your own key does not hold the scope \"%s\", which this one has.", scope);
+	}
+	return 0;
+}
+
+static int rotate(struct pg *db, const char *org, const char *id, int grace_s, const char *hash,
+    struct cred *got, json_t **row, struct err *e)
+{
+	char grace[16];
+	(void)snprintf(grace, sizeof grace, "%d", grace_s);
+	auto_res struct pg_res *r = PG(db, &q_auth_rotate, e, org, kinds[CRED_KEY].stored, id, hash, grace);
+	if (r == NULL)
+		return -1;
+	if (pg_rows(r) == 0)
+		return no_such(CRED_KEY, e);
+	(void)snprintf(got->expires_at, sizeof got->expires_at, "%s", pg_str(r, 0, 4));
+	*row = js_pack("{s:s, s:s, s:s, s:b, s:o, s:s?, s:s?}", "id", id, "name", pg_str(r, 0, 0), "user",
+	    pg_str(r, 0, 1), "admin", pg_bool(r, 0, 2), "scopes", cred_scopes(pg_str(r, 0, 3)), "expiresAt",
+	    pg_null(r, 0, 4) ? NULL : pg_str(r, 0, 4), "oldValidUntil",
+	    pg_null(r, 0, 5) ? NULL : pg_str(r, 0, 5));
+	return 0;
+}
+
+int cred_rotate(struct pg *db, const char *org, const char *id, int grace_s, const struct principal *may,
+    struct cred *got, json_t **row, struct err *e)
+{
+	*got = (struct cred){ 0 };
+	*row = NULL;
+	if (!id_is(kinds[CRED_KEY].id, id)) /* its text could not be made */
+		return no_such(CRED_KEY, e);
+	(void)snprintf(got->id, sizeof got->id, "%s", id);
+	auto_secret struct secret *text = make_text(CRED_KEY, id);
+	auto_json json_t *made = NULL;
+	struct cred_parts parts;
+	bool ours = cred_split(secret_use(text), &parts);
+	assert(ours);
+	if (may_rotate(db, org, id, may, e) != 0 ||
+	    rotate(db, org, id, grace_s, parts.hash, got, &made, e) != 0)
+		return -1;
+	got->text = steal(text);
+	*row = steal(made);
+	return 0;
+}
+
 int cred_revoke(struct pg *db, const char *org, enum cred_kind kind, const char *id, struct err *e)
 {
 	auto_res struct pg_res *r = PG(db, &q_auth_revoke, e, org, kinds[kind].stored, id);
 	if (r == NULL)
 		return -1;
-	return pg_affected(r) == 1
-	    ? 0
-	    : err_set(e, ERR_NOT_FOUND, "There is no such %s.", kind == CRED_KEY ? "key" : "credential");
+	known_forget(id);
+	return pg_affected(r) == 1 ? 0 : no_such(kind, e);
 }
 
 int cred_revoke_session(struct pg *db, const char *org, const char *session, struct err *e)

@@ -36,7 +36,7 @@ struct err_detail {
 struct err {
 	enum err_code code;
 	const char *reason;        /* static string for the envelope's `code`; NULL means err_name(code) */
-	int retry_s;               /* Retry-After of a 429 or 503; 0: a default */
+	int retry_s;               /* Retry-After; 0: none, for a 429 or 503 a default */
 	char msg[ERR_MSG_MAX];     /* one sentence for the client; no secrets, no SQL, no server paths */
 	char param[ERR_PARAM_MAX]; /* the field at fault, or "" */
 	int n_details;             /* where several things are wrong at once */

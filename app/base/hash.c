@@ -125,3 +125,31 @@ ssize_t b64_decode(const char *s, size_t n, unsigned char *out)
 	}
 	return (ssize_t)o;
 }
+
+static int b64url_digit(char c)
+{
+	return c == '-' ? 62 : c == '_' ? 63 : c == '+' || c == '/' ? -1 : b64_digit(c);
+}
+
+ssize_t b64url_decode(const char *s, size_t n, unsigned char *out)
+{
+	size_t o = 0;
+	uint32_t v = 0;
+	unsigned bits = 0;
+	if (n % 4 == 1)
+		return -1;
+	for (size_t i = 0; i < n; i++) {
+		int d = b64url_digit(s[i]);
+		if (d < 0)
+			return -1;
+		v = (v << 6 | (uint32_t)d) & 0xFFFF;
+		bits += 6;
+		if (bits < 8)
+			continue;
+		bits -= 8;
+		out[o++] = (unsigned char)(v >> bits);
+	}
+	if ((v & ((1U << bits) - 1)) != 0)
+		return -1; /* bits that would be lost */
+	return (ssize_t)o;
+}

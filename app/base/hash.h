@@ -18,3 +18,5 @@ size_t b64_encode(const void *p, size_t n, char *out);
 #define B64_SIZE(n) (4 * (((n) + 2) / 3) + 1)
 /* Strict: standard alphabet, padding required, nothing else. Bytes written (out holds at least 3 * n / 4), or -1. */
 ssize_t b64_decode(const char *s, size_t n, unsigned char *out);
+/* base64url without padding (RFC 7515, section 2), as strict: canonical, nothing else. Room as for b64_decode. */
+ssize_t b64url_decode(const char *s, size_t n, unsigned char *out);

@@ -29,6 +29,30 @@ int js_depth(const char *p, size_t n)
 	return deepest;
 }
 
+/* What Jansson's text says, which quotes the input, in words that do not. */
+static const char *not_json(const char *text)
+{
+	static const char *const all[][2] = {
+		{ "invalid Unicode",
+		    "it is not JSON: half of a surrogate pair (\\ud800 to \\udfff) stands alone in a "
+		    "string" },
+		{ "control character", "it is not JSON: a control character in a string must be escaped" },
+		{ "unexpected newline", "it is not JSON: a line break in a string must be escaped as \\n" },
+		{ "invalid escape", "it is not JSON: a backslash in a string begins no escape" },
+		{ "string or '}' expected", "it is not JSON: a key in double quotes or } is expected" },
+		{ "':' expected", "it is not JSON: a colon is expected after a key" },
+		{ "'}' expected", "it is not JSON: a comma or } is expected" },
+		{ "']' expected", "it is not JSON: a comma or ] is expected" },
+		{ "end of file expected", "it is not JSON: something follows its end" },
+		{ "invalid token", "it is not JSON: a word, number or string is not written as JSON has it" },
+		{ "unexpected token", "it is not JSON: a value is expected" },
+	};
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+		if (strncmp(text, all[i][0], strlen(all[i][0])) == 0)
+			return all[i][1];
+	return "it is not JSON";
+}
+
 json_t *js_parse(const char *p, size_t n, struct err *e)
 {
 	if (js_depth(p, n) > LIMIT_JSON_DEPTH) {
@@ -39,14 +63,14 @@ json_t *js_parse(const char *p, size_t n, struct err *e)
 	json_error_t je;
 	json_t *v = json_loadb(p, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
 	if (v == NULL) {
-		/* je.text quotes the input; say the place and the kind only. */
+		/* Place and kind only: je.text quotes the input. */
 		const char *why = json_error_code(&je) == json_error_invalid_utf8 ? "it is not valid UTF-8"
 		    : json_error_code(&je) == json_error_null_character           ? "a string holds U+0000"
 		    : json_error_code(&je) == json_error_null_byte_in_key         ? "a key holds U+0000"
 		    : json_error_code(&je) == json_error_duplicate_key            ? "a key is given twice"
 		    : json_error_code(&je) == json_error_numeric_overflow         ? "a number is too large"
 		    : json_error_code(&je) == json_error_premature_end_of_input   ? "it ends too early"
-										  : "it is not JSON";
+										  : not_json(je.text);
 		err_set(e, ERR_BAD_REQUEST, "The body cannot be read: %s (line %d, column %d).", why, je.line,
 		    je.column);
 		e->reason = "invalid_json";

@@ -46,16 +46,31 @@ static size_t char_len(const char *p, size_t n)
 	return 0;
 }
 
+/* How many of these stand for themselves, whatever the format. */
+static size_t plain(const char *p, size_t n)
+{
+	size_t i = 0;
+	while (i < n && p[i] >= ' ' && p[i] < 0x7f && p[i] != '"' && p[i] != '\\')
+		i++;
+	return i;
+}
+
 /* The inside of a quoted string, at most VALUE_BYTES of it; the escapes are JSON's in both formats. */
 static void escape(const char *p, size_t n, struct buf *out)
 {
 	size_t end = out->n + VALUE_BYTES;
 	for (size_t i = 0; i < n;) {
-		size_t len = char_len(p + i, n - i);
 		if (out->n + 8 > end) {
 			(void)buf_str(out, "…");
 			return;
 		}
+		size_t room = end - 7 - out->n, run = plain(p + i, n - i < room ? n - i : room);
+		if (run > 0) {
+			(void)buf_add(out, p + i, run);
+			i += run;
+			continue;
+		}
+		size_t len = char_len(p + i, n - i);
 		if (len == 0)
 			(void)buf_str(out, "\\ufffd");
 		else if (p[i] == '"' || p[i] == '\\')
@@ -70,14 +85,20 @@ static void escape(const char *p, size_t n, struct buf *out)
 	}
 }
 
-static void value(const char *key, const char *v, struct buf *out)
+/* What a line's values pass, one after the other: after redaction, and escaped. */
+struct scratch {
+	struct buf clean, text;
+};
+
+static void value(const char *key, const char *v, struct scratch *s)
 {
-	auto_buf struct buf clean = BUF(4 * INPUT_BYTES);
-	if (redact_key(key) || redact_text(v, strnlen(v, INPUT_BYTES), &clean) != 0) {
-		buf_reset(&clean);
-		(void)buf_str(&clean, "[redacted]");
+	buf_reset(&s->clean);
+	buf_reset(&s->text);
+	if (redact_key(key) || redact_text(v, strnlen(v, INPUT_BYTES), &s->clean) != 0) {
+		buf_reset(&s->clean);
+		(void)buf_str(&s->clean, "[redacted]");
 	}
-	escape(buf_c(&clean), clean.n, out);
+	escape(buf_c(&s->clean), s->clean.n, &s->text);
 }
 
 static bool bare(const char *p)
@@ -88,16 +109,22 @@ static bool bare(const char *p)
 	return true;
 }
 
-static void pair(struct buf *line, bool json, const char *key, const char *v)
+/* A pair that does not fit is left out as a whole; a shorter one after it may still fit. */
+static void pair(struct buf *line, bool json, const char *key, const char *v, struct scratch *s)
 {
-	auto_buf struct buf text = BUF(2 * VALUE_BYTES);
-	value(key, v, &text);
-	if (json)
-		(void)buf_fmt(line, "%s\"%s\":\"%s\"", line->n == 0 ? "{" : ",", key, buf_c(&text));
-	else if (text.n > 0 && bare(buf_c(&text)))
-		(void)buf_fmt(line, "%s%s=%s", line->n == 0 ? "" : " ", key, buf_c(&text));
-	else
-		(void)buf_fmt(line, "%s%s=\"%s\"", line->n == 0 ? "" : " ", key, buf_c(&text));
+	value(key, v, s);
+	size_t before = line->n;
+	bool quoted = json || s->text.n == 0 || !bare(buf_c(&s->text));
+	(void)buf_str(line, before == 0 ? (json ? "{" : "") : json ? "," : " ");
+	(void)buf_str(line, json ? "\"" : "");
+	(void)buf_str(line, key);
+	(void)buf_str(line, json ? "\":" : "=");
+	(void)buf_str(line, quoted ? "\"" : "");
+	(void)buf_add(line, buf_c(&s->text), s->text.n);
+	(void)buf_str(line, quoted ? "\"" : "");
+	if (line->full)
+		line->p[line->n = before] = 0;
+	line->full = false;
 }
 
 void log_kv(enum log_level level, const char *msg, ...)
@@ -105,24 +132,24 @@ void log_kv(enum log_level level, const char *msg, ...)
 	if ((int)level < least_level)
 		return;
 	bool json = line_format == LOG_JSON;
-	/* A pair that no longer fits is left out as a whole; a shorter one after it may still fit. */
 	auto_buf struct buf line = BUF(LINE_BYTES - 2);
+	struct scratch scratch = { BUF(4 * INPUT_BYTES), BUF(2 * VALUE_BYTES) };
 	char now[CLOCK_TEXT];
 	clock_rfc3339(clock_wall_ms(), now);
-	pair(&line, json, "time", now);
-	pair(&line, json, "level", level_names[level]);
-	pair(&line, json, "process", process_name);
-	pair(&line, json, "msg", msg);
+	pair(&line, json, "time", now, &scratch);
+	pair(&line, json, "level", level_names[level], &scratch);
+	pair(&line, json, "process", process_name, &scratch);
+	pair(&line, json, "msg", msg, &scratch);
 	va_list ap;
 	va_start(ap, msg);
 	for (const char *key; (key = va_arg(ap, const char *)) != NULL;) {
 		const char *v = va_arg(ap, const char *);
-		if (v == NULL)
-			continue;
-		pair(&line, json, key, v);
-		line.full = false;
+		if (v != NULL)
+			pair(&line, json, key, v, &scratch);
 	}
 	va_end(ap);
+	buf_free(&scratch.clean);
+	buf_free(&scratch.text);
 	line.max = LINE_BYTES;
 	(void)buf_str(&line, json ? "}\n" : "\n");
 	/* Nobody can be told that the log cannot be written. */

@@ -1,12 +1,15 @@
 #include "base/mem.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <stdalign.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { BLOCK_BYTES = 8192 };
+/* The first block is what a request needs at least, and all that thousands of idle streams need; the others are for work. */
+enum { FIRST_BYTES = 1024, BLOCK_BYTES = 4000 };
 
 struct block {
 	struct block *next;
@@ -45,7 +48,8 @@ void *mem_alloc(struct mem *m, size_t n)
 	size_t need = (n + alignof(max_align_t) - 1) & ~(alignof(max_align_t) - 1);
 	struct block *b = m->head;
 	if (b == NULL || b->size - b->used < need) {
-		b = block_new(need > BLOCK_BYTES ? need : BLOCK_BYTES);
+		size_t least = b == NULL ? FIRST_BYTES : BLOCK_BYTES;
+		b = block_new(need > least ? need : least);
 		b->next = m->head;
 		m->head = b;
 	}
@@ -142,4 +146,20 @@ void *xrealloc(void *p, size_t n)
 	if (q == NULL)
 		abort();
 	return q;
+}
+
+void mem_stack_rest(void)
+{
+	pthread_attr_t a;
+	void *low;
+	size_t size;
+	if (pthread_getattr_np(pthread_self(), &a) != 0)
+		return;
+	int rc = pthread_attr_getstack(&a, &low, &size);
+	(void)pthread_attr_destroy(&a);
+	/* A page of distance: what madvise itself and a signal's frame would use. */
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)low;
+	uintptr_t to = ((uintptr_t)__builtin_frame_address(0) - page) & ~(page - 1);
+	if (rc == 0 && to > from && to - from < size)
+		(void)madvise(low, to - from, MADV_DONTNEED);
 }

@@ -39,6 +39,10 @@ void *xcalloc(size_t n, size_t size) __attribute__((returns_nonnull));
 char *xstrdup(const char *s) __attribute__((returns_nonnull));
 void *xrealloc(void *p, size_t n) __attribute__((returns_nonnull));
 
+/* For a thread of ours (not the first) that will now sleep for long: the pages of its stack below the caller's frame, used by
+ * what it called before, go back to the kernel. */
+void mem_stack_rest(void);
+
 #define AUTO(fn) __attribute__((cleanup(fn)))
 static inline void auto_freep(void *p)
 {

@@ -128,7 +128,7 @@ static bool exact_token(const char *p, size_t n)
  */
 static size_t own_token(const char *p, size_t n, bool in_word)
 {
-	if (n < PREFIX || p[0] != 'g' || (p[1] != 'k' && p[1] != 'r' && p[1] != 'g') || p[2] != '_')
+	if (n < PREFIX || p[0] != 'g' || memchr("krgs", p[1], 4) == NULL || p[2] != '_')
 		return 0;
 	if (in_word && !exact_token(p, n))
 		return 0;

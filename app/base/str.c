@@ -28,6 +28,20 @@ bool str_cut(struct str *s, char sep, struct str *out)
 	return true;
 }
 
+static bool blank(char c)
+{
+	return c == ' ' || c == '\t';
+}
+
+struct str str_trim(struct str s)
+{
+	while (s.n > 0 && blank(s.p[0]))
+		s.p++, s.n--;
+	while (s.n > 0 && blank(s.p[s.n - 1]))
+		s.n--;
+	return s;
+}
+
 bool str_starts(const char *s, const char *prefix)
 {
 	return strncmp(s, prefix, strlen(prefix)) == 0;

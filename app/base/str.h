@@ -15,6 +15,7 @@ struct str str_of(const char *s); /* NULL becomes empty */
 bool str_eq(struct str a, const char *b);
 /* Take what stands before the first `sep` off the front of s; false when s is empty (nothing left to take). */
 bool str_cut(struct str *s, char sep, struct str *out);
+struct str str_trim(struct str s); /* without spaces and tabs at both ends (RFC 9110's OWS) */
 
 bool str_starts(const char *s, const char *prefix);
 bool str_ends(const char *s, const char *suffix);

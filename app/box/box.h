@@ -26,6 +26,7 @@ enum {
 	SUBS_MAX = 256,
 	XFERS_MAX = 32,
 	STOPS_MAX = 64,
+	FEEDS_MAX = 64,        /* writes to standard inputs that wait, PROTO_DATA_MAX each */
 	KEEP_BYTES = 16 << 20, /* output held of finished commands */
 	OUT_SOFT = 4 *
 	    PROTO_DATA_MAX, /* output and files are not added to a connection that holds this much unsent */
@@ -33,9 +34,10 @@ enum {
 };
 
 struct conn {
-	int fd;       /* -1: unused */
-	bool client;  /* said the right hello */
-	bool closing; /* hang up once the rest is written */
+	int fd;           /* -1: unused */
+	bool client;      /* said the right hello */
+	bool closing;     /* hang up once the rest is written */
+	uint32_t version; /* of the protocol, agreed on with the client */
 	int64_t since_ms;
 	unsigned char *in, *out;
 	size_t in_n, in_cap, out_at, out_n, out_cap;
@@ -61,6 +63,13 @@ struct cmd {
 	uint64_t timeout_ms;
 	int in_fd; /* fed standard input: an anonymous file; -1 */
 	size_t in_n;
+	int stdin_fd; /* our end of a standard input that is written to while it runs; -1 */
+	bool pty;     /* that is the master of its terminal, and fd[0] is, too */
+	enum proto_in_state in_state;
+	uint64_t in_taken; /* bytes of it */
+	char *args, *dir;  /* what is told of its arguments and directory (PROTO_TOLD_MAX); NULL: nothing */
+	uint32_t n_args;
+	bool told_cut;
 	pid_t keeper, leader; /* 0: none, or gone */
 	pid_t pid;            /* the leader's, to be told */
 	uint64_t mark;        /* see tree.h */
@@ -98,12 +107,14 @@ struct stop {
 	int64_t since_ms;
 };
 
-struct xfer; /* file.c */
+struct feed; /* input.c */
+struct xfer; /* xfer.h */
 
 struct root {
 	char *path;
 	size_t n;
 	int fd;
+	bool ro; /* never written to by a file request */
 };
 
 struct box {
@@ -111,7 +122,7 @@ struct box {
 	unsigned char *conf_mem;
 	unsigned char
 	    *nonce; /* PROTO_NONCE bytes on a page that children do not get (MADV_WIPEONFORK, and wiped) */
-	struct root roots[PROTO_ROOTS_MAX];
+	struct root roots[2 * PROTO_ROOTS_MAX];
 	int n_roots;
 	int listen_fd;
 	int64_t listen_again_ms; /* accept failed for want of descriptors: not before */
@@ -129,8 +140,9 @@ struct box {
 	struct cmd *cmds;    /* in order of their ids */
 	struct sub *subs;
 	struct stop *stops;
+	struct feed *feeds;
 	struct xfer *xfers;
-	int n_subs, n_stops, n_xfers;
+	int n_subs, n_stops, n_feeds, n_xfers;
 };
 
 /* ---- conn.c */
@@ -178,6 +190,26 @@ void kill_begin(struct box *b, struct cmd *c, uint8_t flag); /* flag: PROTO_TIME
 void kill_tick(struct box *b, int64_t now);
 void stop_request(struct box *b, uint32_t id, uint32_t cmd);
 void stop_tick(struct box *b, int64_t now);
+/* Answer `id` with `count` once cmd (0: all) is gone. False: too many wait already, which was said. */
+bool stop_await(struct box *b, uint32_t id, uint32_t cmd, uint32_t count);
+
+/* ---- signal.c */
+void signal_request(struct box *b, uint32_t id, const struct proto_signal *s);
+
+/* ---- input.c: standard input that is written to while its command runs (SBX-46) */
+void input_write(struct box *b, uint32_t id, const struct proto_input *s, const unsigned char *p, size_t n);
+/* Its pipe takes something again, or nobody reads it any more. */
+void input_ready(struct box *b, struct cmd *c);
+bool input_waits(const struct box *b, const struct cmd *c); /* for room in the pipe */
+bool input_cancel(struct box *b, uint32_t id);              /* answers what was taken; false: there is none */
+/* No more will be taken: who waits is told why. */
+void input_end(struct box *b, struct cmd *c, enum proto_in_state state);
+void input_hangup(struct box *b); /* nobody waits any more */
+
+/* ---- pty.c */
+/* Its terminal: the slave's descriptor, or -1 with errno. The master is c->stdin_fd then. */
+int pty_open(struct cmd *c, uint16_t cols, uint16_t rows);
+void pty_resize(struct box *b, uint32_t id, const struct proto_resize *s);
 
 /* ---- spawn.c */
 /* Fork keeper and leader. 0, or an errno: nothing was started. */
@@ -200,16 +232,29 @@ bool sub_pump(struct box *b); /* send what credit and buffer allow; true when so
 void sub_tick(struct box *b, int64_t now);
 int64_t sub_next_ms(struct box *b);
 
-/* ---- file.c */
-void file_stat(struct box *b, uint32_t id, const char *path, bool entries);
+/* ---- file.c, look.c, change.c, pack.c, unpack.c, watch.c: requests about files, answered at once or by an xfer */
 void file_read(
     struct box *b, uint32_t id, const char *path, uint64_t offset, uint64_t length, uint64_t credit);
 void file_write(struct box *b, uint32_t id, const char *path, uint32_t mode);
+void file_look(struct box *b, uint32_t id, const struct proto_look *l);
+void file_mkdir(struct box *b, uint32_t id, const char *path, uint32_t mode);
+void file_move(struct box *b, uint32_t id, const char *from, const char *to, bool replace);
+void file_remove(struct box *b, uint32_t id, const char *path, bool tree);
+void file_pack(struct box *b, uint32_t id, const char *path, uint64_t credit);
+void file_unpack(struct box *b, uint32_t id, const char *path);
+void file_watch(struct box *b, uint32_t id, const char *path, bool recursive, uint64_t credit);
+
+/* ---- xfer.c */
 struct xfer *xfer_find(struct box *b, uint32_t id);
 void xfer_data(struct box *b, struct xfer *x, const unsigned char *p, size_t n);
 void xfer_credit(struct xfer *x, uint32_t n);
 void xfer_close(struct box *b, struct xfer *x); /* an unfinished write leaves nothing */
 bool xfer_pump(struct box *b);
+/* All of them, one after the other: x NULL gives the first, NULL is the end. */
+const struct xfer *xfer_after(const struct box *b, const struct xfer *x);
+/* What to poll for it, for reading; -1: nothing. The next pump finds out what there is. */
+int xfer_poll(const struct box *b, const struct xfer *x, int64_t now);
+int64_t xfer_next_ms(const struct box *b); /* when a pump has something to do; INT64_MAX */
 
 /* ---- loop.c */
 void box_run(struct box *b);

@@ -51,6 +51,7 @@ static void unlink_cmd(struct box *b, struct cmd *c)
 		at = &(*at)->next;
 	*at = c->next;
 	close_fd(&c->in_fd);
+	input_end(b, c, PROTO_IN_CLOSED);
 	close_fd(&c->report_fd);
 	close_fd(&c->go_fd);
 	close_fd(&c->fd[0]);
@@ -58,6 +59,8 @@ static void unlink_cmd(struct box *b, struct cmd *c)
 	ring_free(&c->out[0]);
 	ring_free(&c->out[1]);
 	free(c->start);
+	free(c->args);
+	free(c->dir);
 	free(c);
 }
 
@@ -80,6 +83,7 @@ static struct cmd *add(struct box *b, uint32_t id, const unsigned char *p, size_
 		.start = copy,
 		.start_n = n,
 		.in_fd = -1,
+		.stdin_fd = -1,
 		.report_fd = -1,
 		.go_fd = -1,
 		.fd = { -1, -1 },
@@ -98,6 +102,22 @@ static void refuse(struct box *b, struct cmd *c, int err, const char *what)
 	cmd_forget(b, c);
 }
 
+/* Only our end must not block: the other belongs to programs that do not expect it. */
+static int open_pipe(struct cmd *c)
+{
+	int fd[2];
+	if (pipe2(fd, O_CLOEXEC) != 0)
+		return -1;
+	if (fcntl(fd[1], F_SETFL, O_NONBLOCK) != 0) {
+		close_fd(&fd[0]);
+		close_fd(&fd[1]);
+		return -1;
+	}
+	c->stdin_fd = fd[1];
+	c->in_state = PROTO_IN_OPEN;
+	return fd[0];
+}
+
 /* The descriptor of its standard input, or -1 with errno. */
 static int open_stdin(struct box *b, struct cmd *c, const struct proto_start *s)
 {
@@ -105,6 +125,10 @@ static int open_stdin(struct box *b, struct cmd *c, const struct proto_start *s)
 		return open("/dev/null", O_RDONLY | O_CLOEXEC);
 	if (s->stdin_kind == PROTO_STDIN_FILE)
 		return path_open_file(b, s->stdin_path);
+	if (s->stdin_kind == PROTO_STDIN_PIPE)
+		return open_pipe(c);
+	if (s->stdin_kind == PROTO_STDIN_PTY)
+		return pty_open(c, s->cols, s->rows);
 	int fd = c->in_fd;
 	c->in_fd = -1;
 	return lseek(fd, 0, SEEK_SET) == 0 ? fd : -1;
@@ -123,6 +147,25 @@ static int open_dir(const struct box *b, const char *dir)
 	return fd;
 }
 
+/* What is told of it later: as many arguments as fit. Without memory nothing is told. */
+static void remember(struct cmd *c, const struct proto_start *s)
+{
+	struct proto_in in = s->argv_in;
+	size_t n = 0;
+	c->dir = strndup(s->dir, PROTO_TOLD_MAX);
+	c->args = malloc(PROTO_TOLD_MAX);
+	c->told_cut = strlen(s->dir) > PROTO_TOLD_MAX || c->dir == NULL || c->args == NULL;
+	for (; c->args != NULL && c->n_args < s->n_argv; c->n_args++) {
+		const char *arg = proto_get_str(&in);
+		size_t k = strlen(arg) + 1;
+		if (n + k > PROTO_TOLD_MAX)
+			break;
+		memcpy(c->args + n, arg, k);
+		n += k;
+	}
+	c->told_cut |= c->n_args < s->n_argv;
+}
+
 static void launch(struct box *b, struct cmd *c)
 {
 	struct proto_in in = { .p = c->start, .n = c->start_n };
@@ -135,7 +178,8 @@ static void launch(struct box *b, struct cmd *c)
 	}
 	int fd = open_stdin(b, c, &s);
 	int err = fd < 0 ? errno : 0;
-	const char *what = fd < 0 ? "stdin" : "The sandbox cannot start another process";
+	const char *what = fd < 0 ? (s.stdin_kind == PROTO_STDIN_PTY ? "terminal" : "stdin")
+				  : "The sandbox cannot start another process";
 	if (err == 0)
 		err = spawn(b, c, &s, dir, fd);
 	(void)close(dir);
@@ -144,6 +188,7 @@ static void launch(struct box *b, struct cmd *c)
 		refuse(b, c, err, what);
 		return;
 	}
+	remember(c, &s);
 	free(c->start);
 	c->start = NULL;
 	c->state = CMD_FORKED;
@@ -306,7 +351,7 @@ void cmd_read(struct box *b, struct cmd *c, int s)
 						  : ring_fill(&c->out[s], c->fd[s], sub_floor(b, c, s));
 		if (n > 0)
 			c->data_ms = clock_ms();
-		else if (n == 0)
+		else if (n == 0 || (c->pty && errno == EIO)) /* of a terminal: nothing has it open any more */
 			close_fd(&c->fd[s]);
 		else
 			return; /* EAGAIN, EINTR; ENOBUFS: a reader has to catch up */
@@ -390,6 +435,9 @@ static void end(struct box *b, struct cmd *c)
 	ring_trim(&c->out[0]);
 	ring_trim(&c->out[1]);
 	close_fd(&c->go_fd);
+	input_end(b, c, PROTO_IN_CLOSED);
+	if (c->pty) /* who has outlived it is hung up on */
+		close_fd(&c->fd[0]);
 	drop_old(b);
 }
 
@@ -493,8 +541,11 @@ void cmd_hangup(struct box *b)
 		c->unheard = true;
 		if (c->state == CMD_FEEDING)
 			cmd_forget(b, c); /* it must not run on half of its input */
-		else if (c->state == CMD_HELD || (c->state == CMD_FORKED && c->hold))
-			kill_begin(b, c, PROTO_STOPPED); /* nobody can let it go */
+		else if (c->state == CMD_HELD || (c->state == CMD_FORKED && c->hold)) {
+			/* Nobody can let it go. It never began: who asks for it later hears that there is none. */
+			c->dropped = true;
+			kill_begin(b, c, PROTO_STOPPED);
+		}
 	}
 }
 

@@ -161,6 +161,7 @@ enum proto_fault fault_of(int err)
 	case EISDIR:
 	case EEXIST:
 	case ENOTEMPTY:
+	case EBUSY:
 	case ETXTBSY:
 		return PROTO_CONFLICT;
 	case E2BIG:
@@ -215,17 +216,18 @@ static bool hello(struct box *b, struct conn *c, const struct proto_head *h, uns
 	explicit_bzero(p, h->length);
 	if (!known)
 		return false; /* a stranger is told nothing */
-	if (version != PROTO_VERSION) {
+	if (version < PROTO_OLDEST) {
 		error_frame(c, 0, PROTO_BAD, "This box speaks another version of the protocol.");
 		return false;
 	}
 	if (b->client != NULL && b->client != c)
 		conn_close(b, b->client); /* the one before has been replaced */
 	c->client = true;
+	c->version = version < PROTO_VERSION ? version : PROTO_VERSION;
 	b->client = c;
 	unsigned char ok[4 + PROTO_NONCE / 2 + 4];
 	struct proto_out o = { .p = ok, .cap = sizeof ok };
-	proto_put_u32(&o, PROTO_VERSION);
+	proto_put_u32(&o, c->version);
 	proto_put_bytes(&o, b->nonce + PROTO_NONCE / 2, PROTO_NONCE / 2);
 	proto_put_u32(&o, b->last_id);
 	frame(c, PROTO_HELLO_OK, h->id, ok, o.n);

@@ -13,7 +13,7 @@ enum { POLL_MAX = 640, PUMP_TURNS = 16, ENDING_MS = 2000, ROUND_ENDING_MS = 10 }
 
 /* What a poll entry is about. Commands by id, as one event may end another's command. */
 struct about {
-	enum { AB_LISTEN, AB_CONN, AB_REPORT, AB_STREAM } what;
+	enum { AB_LISTEN, AB_CONN, AB_REPORT, AB_STREAM, AB_INPUT, AB_XFER } what;
 	int index;
 	uint32_t id;
 };
@@ -43,17 +43,21 @@ static void gather(struct box *b, struct polled *p, int64_t now)
 			events |= POLLOUT;
 		watch(p, c->fd, events, (struct about){ AB_CONN, i, 0 });
 	}
+	for (const struct xfer *x = NULL; (x = xfer_after(b, x)) != NULL;)
+		watch(p, xfer_poll(b, x, now), POLLIN, (struct about){ AB_XFER, 0, 0 });
 	for (struct cmd *c = b->cmds; c != NULL; c = c->next) {
 		watch(p, c->report_fd, POLLIN, (struct about){ AB_REPORT, 0, c->id });
 		for (int s = 0; s < 2; s++)
 			if (cmd_readable(b, c, s))
 				watch(p, c->fd[s], POLLIN, (struct about){ AB_STREAM, s, c->id });
+		/* Without a wish for room it still tells when the last reader has gone. */
+		watch(p, c->stdin_fd, input_waits(b, c) ? POLLOUT : 0, (struct about){ AB_INPUT, 0, c->id });
 	}
 }
 
 static void happened(struct box *b, const struct about *a, short events)
 {
-	struct cmd *c = a->what == AB_REPORT || a->what == AB_STREAM ? cmd_any(b, a->id) : NULL;
+	struct cmd *c = a->what == AB_LISTEN || a->what == AB_CONN ? NULL : cmd_any(b, a->id);
 	if (a->what == AB_LISTEN) {
 		conn_accept(b);
 	} else if (a->what == AB_CONN) {
@@ -64,9 +68,12 @@ static void happened(struct box *b, const struct about *a, short events)
 			conn_write(b, conn);
 	} else if (c != NULL && a->what == AB_REPORT) {
 		cmd_report(b, c);
+	} else if (c != NULL && a->what == AB_INPUT) {
+		if (c->stdin_fd >= 0)
+			input_ready(b, c);
 	} else if (c != NULL) {
 		cmd_read(b, c, a->index);
-	}
+	} /* AB_XFER: the pump, next */
 }
 
 /* As pid 1 everything without a parent comes here; no zombie stays (SBX-41). */
@@ -104,7 +111,7 @@ static int64_t min64(int64_t a, int64_t b)
 
 static int64_t next_ms(struct box *b, int64_t now)
 {
-	int64_t at = min64(b->end_ms, min64(cmd_next_ms(b), sub_next_ms(b)));
+	int64_t at = min64(min64(b->end_ms, xfer_next_ms(b)), min64(cmd_next_ms(b), sub_next_ms(b)));
 	if (b->next_kill_ms != 0)
 		at = min64(at, b->next_kill_ms);
 	if (now < b->listen_again_ms)

@@ -141,10 +141,9 @@ static int check_image(const struct box *b)
 }
 
 /* Roots that this sandbox does not have are left out. */
-static int open_roots(struct box *b)
+static int open_roots(struct box *b, struct proto_in in, uint32_t n_roots, bool ro)
 {
-	struct proto_in in = b->conf.roots_in;
-	for (uint32_t i = 0; i < b->conf.n_roots; i++) {
+	for (uint32_t i = 0; i < n_roots; i++) {
 		const char *path = proto_get_str(&in);
 		size_t n = strlen(path);
 		if (path[0] != '/' || n < 2 || path[n - 1] == '/' || strstr(path, "//") != NULL ||
@@ -158,8 +157,16 @@ static int open_roots(struct box *b)
 		char *copy = strdup(path);
 		if (copy == NULL)
 			return complain("out of memory");
-		b->roots[b->n_roots++] = (struct root){ .path = copy, .n = n, .fd = fd };
+		b->roots[b->n_roots++] = (struct root){ .path = copy, .n = n, .fd = fd, .ro = ro };
 	}
+	return 0;
+}
+
+static int open_workspace(struct box *b)
+{
+	if (open_roots(b, b->conf.roots_in, b->conf.n_roots, false) != 0 ||
+	    open_roots(b, b->conf.ro_roots_in, b->conf.n_ro_roots, true) != 0)
+		return -1;
 	return access(b->conf.workdir, X_OK) == 0 ? 0 : complain("%s: %s", b->conf.workdir, strerror(errno));
 }
 
@@ -202,7 +209,7 @@ int main(void)
 	static struct box b;
 	set_signals();
 	if (harden() != 0 || read_config(&b) != 0 || settle_descriptors() != 0 || check_proc() != 0 ||
-	    check_image(&b) != 0 || open_roots(&b) != 0)
+	    check_image(&b) != 0 || open_workspace(&b) != 0)
 		return EXIT_START;
 	ignore_the_rest();
 	begin(&b);

@@ -8,18 +8,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/limits.h"
 #include "base/str.h"
 
 enum { HOPS_MAX = 40 };
 
-struct walk {
+struct way {
 	char path[LIMIT_PATH_BYTES]; /* normal: absolute, no empty, "." or ".." component */
 	size_t n;
 };
 
 /* Append one component to a normal path; ".." takes one off. */
-static int step(struct walk *w, struct str part)
+static int step(struct way *w, struct str part)
 {
 	if (part.n == 0 || str_eq(part, "."))
 		return 0;
@@ -38,7 +37,7 @@ static int step(struct walk *w, struct str part)
 	return 0;
 }
 
-static int add(struct walk *w, struct str rest)
+static int add(struct way *w, struct str rest)
 {
 	struct str part;
 	int err = 0;
@@ -48,7 +47,7 @@ static int add(struct walk *w, struct str rest)
 }
 
 /* The innermost root that holds a normal path. */
-static const struct root *root_of(const struct box *b, const struct walk *w)
+static const struct root *root_of(const struct box *b, const struct way *w)
 {
 	const struct root *best = NULL;
 	for (int i = 0; i < b->n_roots; i++) {
@@ -62,7 +61,7 @@ static const struct root *root_of(const struct box *b, const struct walk *w)
 }
 
 /* The component is a link: put its target in its place. `at` is where it begins in w->path. EAGAIN: walk again. */
-static int follow(struct walk *w, size_t at, struct str rest, int dir, const char *name)
+static int follow(struct way *w, size_t at, struct str rest, int dir, const char *name)
 {
 	char target[LIMIT_PATH_BYTES], tail[LIMIT_PATH_BYTES];
 	ssize_t n = readlinkat(dir, name, target, sizeof target);
@@ -96,7 +95,7 @@ static int enter(int *dir, const char *name, bool parents)
 }
 
 /* One pass from the root: 0 with at filled, EAGAIN when a link was met, or an errno. */
-static int pass(const struct root *r, struct walk *w, bool parents, struct path_at *at)
+static int pass(const struct root *r, struct way *w, int flags, struct path_at *at)
 {
 	int dir = fcntl(r->fd, F_DUPFD_CLOEXEC, 3);
 	if (dir < 0)
@@ -107,13 +106,15 @@ static int pass(const struct root *r, struct walk *w, bool parents, struct path_
 	int err = 0;
 	while (err == 0 && str_cut(&rest, '/', &part)) {
 		size_t from = (size_t)(part.p - w->path) - 1;
+		bool last = rest.n == 0;
 		(void)snprintf(at->name, sizeof at->name, "%.*s", (int)part.n, part.p);
+		if (last && (flags & PATH_KEEP) != 0)
+			break;
 		err = follow(w, from, rest, dir, at->name);
 		if (err == EAGAIN)
 			break;
-		bool last = rest.n == 0;
-		if (err == EINVAL || (err == ENOENT && (parents || last)))
-			err = last ? 0 : enter(&dir, at->name, parents);
+		if (err == EINVAL || (err == ENOENT && ((flags & PATH_PARENTS) != 0 || last)))
+			err = last ? 0 : enter(&dir, at->name, (flags & PATH_PARENTS) != 0);
 	}
 	if (err != 0)
 		(void)close(dir);
@@ -122,10 +123,11 @@ static int pass(const struct root *r, struct walk *w, bool parents, struct path_
 	return err;
 }
 
-int path_find(struct box *b, const char *path, bool parents, struct path_at *at)
+int path_find(struct box *b, const char *path, int flags, struct path_at *at)
 {
-	struct walk w = { .n = 0 };
+	struct way w = { .n = 0 };
 	int err = path[0] == '/' ? 0 : add(&w, str_of(b->conf.workdir));
+	at->dir = -1;
 	if (err == 0)
 		err = path[0] == 0 ? EINVAL : add(&w, str_of(path));
 	if (err != 0)
@@ -134,31 +136,71 @@ int path_find(struct box *b, const char *path, bool parents, struct path_at *at)
 		const struct root *r = root_of(b, &w);
 		if (r == NULL)
 			return EXDEV;
-		err = pass(r, &w, parents, at);
+		if (r->ro && (flags & PATH_WRITE) != 0)
+			return EROFS;
+		err = pass(r, &w, flags, at);
+		if (err == 0) {
+			at->root = r;
+			memcpy(at->path, w.path, w.n + 1);
+		}
 		if (err != EAGAIN)
 			return err;
 	}
 	return ELOOP;
 }
 
-int path_open(struct box *b, const char *path)
+int path_link(const struct box *b, const struct path_at *at, const char *target)
 {
-	struct path_at at = { .dir = -1 };
-	int err = path_find(b, path, false, &at);
-	if (err != 0) {
-		errno = err;
+	struct way w = { .n = 0 };
+	int err = target[0] == '/' ? 0 : add(&w, str_of(at->path));
+	if (err == 0 && target[0] != '/')
+		err = step(&w, str_of("..")); /* the link itself is not a part of its way */
+	if (err == 0)
+		err = add(&w, str_of(target));
+	return err != 0 ? err : root_of(b, &w) == NULL ? EXDEV : 0;
+}
+
+void path_done(struct path_at *at)
+{
+	if (at->dir >= 0)
+		(void)close(at->dir);
+	at->dir = -1;
+}
+
+int path_open_dir(int dir, const char *name)
+{
+	int at = openat(dir, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (at < 0)
 		return -1;
-	}
+	int fd = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), err = errno;
+	(void)close(at);
+	errno = err;
+	return fd;
+}
+
+int path_open_at(const struct path_at *at)
+{
 	/* A link put here since is refused (ELOOP); a pipe does not block, and is no file. */
-	int fd = openat(at.dir, at.name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-	err = errno;
-	(void)close(at.dir);
+	int fd = openat(at->dir, at->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	int err = errno;
 	struct stat st;
 	if (fd >= 0 && (fstat(fd, &st) != 0 || !(S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)))) {
 		(void)close(fd);
 		fd = -1;
 		err = EINVAL;
 	}
+	errno = err;
+	return fd;
+}
+
+int path_open(struct box *b, const char *path)
+{
+	struct path_at at;
+	int err = path_find(b, path, 0, &at);
+	int fd = err == 0 ? path_open_at(&at) : -1;
+	if (err == 0)
+		err = errno;
+	path_done(&at);
 	errno = err;
 	return fd;
 }

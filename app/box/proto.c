@@ -154,6 +154,18 @@ static const char *get_short(struct proto_in *i, size_t max)
 	return s;
 }
 
+static void put_size(struct proto_out *o, uint16_t cols, uint16_t rows)
+{
+	proto_put_u32(o, (uint32_t)cols << 16 | rows);
+}
+
+static void get_size(struct proto_in *i, uint16_t *cols, uint16_t *rows)
+{
+	uint32_t v = proto_get_u32(i);
+	*cols = (uint16_t)(v >> 16);
+	*rows = (uint16_t)v;
+}
+
 void proto_start_put(struct proto_out *o, const struct proto_start *s)
 {
 	proto_put_u64(o, s->timeout_ms);
@@ -164,6 +176,8 @@ void proto_start_put(struct proto_out *o, const struct proto_start *s)
 	proto_put_str(o, s->stdin_path);
 	put_list(o, s->argv, s->n_argv);
 	put_list(o, s->env, s->n_env);
+	if (s->stdin_kind == PROTO_STDIN_PTY)
+		put_size(o, s->cols, s->rows);
 }
 
 bool proto_start_get(struct proto_in *i, struct proto_start *s)
@@ -177,7 +191,9 @@ bool proto_start_get(struct proto_in *i, struct proto_start *s)
 	s->stdin_path = proto_get_str(i);
 	s->n_argv = get_list(i, PROTO_ARGS_MAX, &s->argv_in);
 	s->n_env = get_list(i, PROTO_ARGS_MAX, &s->env_in);
-	return proto_in_end(i) && s->n_argv > 0 && s->stdin_kind <= PROTO_STDIN_FILE && hold <= 1;
+	if (s->stdin_kind == PROTO_STDIN_PTY)
+		get_size(i, &s->cols, &s->rows);
+	return proto_in_end(i) && s->n_argv > 0 && s->stdin_kind <= PROTO_STDIN_PTY && hold <= 1;
 }
 
 void proto_sub_put(struct proto_out *o, const struct proto_sub *s)
@@ -226,7 +242,77 @@ bool proto_exit_get(struct proto_in *i, struct proto_exit *x)
 	    x->duration_ms <= INT64_MAX;
 }
 
-void proto_item_put(struct proto_out *o, const struct proto_item *t)
+void proto_input_put(struct proto_out *o, const struct proto_input *s)
+{
+	proto_put_u32(o, s->cmd);
+	proto_put_u8(o, s->close);
+	proto_put_u64(o, s->at);
+}
+
+bool proto_input_get(struct proto_in *i, struct proto_input *s)
+{
+	*s = (struct proto_input){ .cmd = proto_get_u32(i) };
+	uint8_t close = proto_get_u8(i);
+	s->close = close == 1;
+	s->at = proto_get_u64(i);
+	return !i->bad && close <= 1 && i->n <= PROTO_DATA_MAX;
+}
+
+void proto_signal_put(struct proto_out *o, const struct proto_signal *s)
+{
+	proto_put_u32(o, s->cmd);
+	proto_put_u8(o, s->signal);
+	proto_put_u8(o, s->to);
+}
+
+bool proto_signal_get(struct proto_in *i, struct proto_signal *s)
+{
+	*s = (struct proto_signal){ .cmd = proto_get_u32(i) };
+	s->signal = proto_get_u8(i);
+	s->to = proto_get_u8(i);
+	return proto_in_end(i) && s->signal >= 1 && s->signal <= 64 && s->to >= PROTO_TO_PROCESS &&
+	    s->to <= PROTO_TO_TREE;
+}
+
+void proto_resize_put(struct proto_out *o, const struct proto_resize *s)
+{
+	proto_put_u32(o, s->cmd);
+	put_size(o, s->cols, s->rows);
+}
+
+bool proto_resize_get(struct proto_in *i, struct proto_resize *s)
+{
+	*s = (struct proto_resize){ .cmd = proto_get_u32(i) };
+	get_size(i, &s->cols, &s->rows);
+	return proto_in_end(i);
+}
+
+static void put_detail(struct proto_out *o, const struct proto_item *t)
+{
+	const char *arg = t->args;
+	proto_put_u8(o, t->in_state);
+	proto_put_u64(o, t->in_bytes);
+	proto_put_u8(o, (uint8_t)(t->cut | t->pty << 1));
+	proto_put_str(o, t->dir);
+	proto_put_u32(o, t->n_args);
+	for (uint32_t i = 0; i < t->n_args; i++, arg += strlen(arg) + 1)
+		proto_put_str(o, arg);
+}
+
+static bool get_detail(struct proto_in *i, struct proto_item *t)
+{
+	t->in_state = proto_get_u8(i);
+	t->in_bytes = proto_get_u64(i);
+	uint8_t flags = proto_get_u8(i);
+	t->cut = (flags & 1) != 0;
+	t->pty = (flags & 2) != 0;
+	t->dir = get_short(i, PROTO_TOLD_MAX + 1);
+	t->n_args = get_list(i, PROTO_TOLD_MAX, &t->args_in);
+	return !i->bad && t->in_state <= PROTO_IN_BROKEN && t->in_bytes <= INT64_MAX && flags <= 3 &&
+	    t->args_in.n <= PROTO_TOLD_MAX + 5 * (size_t)t->n_args;
+}
+
+void proto_item_put(struct proto_out *o, const struct proto_item *t, uint32_t version)
 {
 	proto_put_u32(o, t->cmd);
 	proto_put_u32(o, t->pid);
@@ -235,18 +321,21 @@ void proto_item_put(struct proto_out *o, const struct proto_item *t)
 	proto_put_u64(o, t->oldest[1]);
 	proto_put_str(o, t->label);
 	proto_exit_put(o, &t->exit);
+	if (version >= 2)
+		put_detail(o, t);
 }
 
-bool proto_item_get(struct proto_in *i, struct proto_item *t)
+bool proto_item_get(struct proto_in *i, struct proto_item *t, uint32_t version)
 {
-	*t = (struct proto_item){ .cmd = proto_get_u32(i) };
+	*t = (struct proto_item){ .cmd = proto_get_u32(i), .dir = "" };
 	t->pid = proto_get_u32(i);
 	t->age_ms = proto_get_u64(i);
 	t->oldest[0] = proto_get_u64(i);
 	t->oldest[1] = proto_get_u64(i);
 	t->label = get_short(i, PROTO_LABEL_MAX);
 	return proto_exit_get(i, &t->exit) && t->pid <= INT32_MAX && t->age_ms <= INT64_MAX &&
-	    t->oldest[0] <= t->exit.bytes[0] && t->oldest[1] <= t->exit.bytes[1];
+	    t->oldest[0] <= t->exit.bytes[0] && t->oldest[1] <= t->exit.bytes[1] &&
+	    (version < 2 || get_detail(i, t));
 }
 
 void proto_file_put(struct proto_out *o, const struct proto_file *f)
@@ -293,7 +382,7 @@ enum err_code proto_fault_code(uint8_t fault)
 void proto_config_put(struct proto_out *o, const struct proto_config *c)
 {
 	proto_put_u32(o, PROTO_MAGIC);
-	proto_put_u32(o, PROTO_VERSION);
+	proto_put_u32(o, PROTO_CONFIG_VERSION);
 	proto_put_bytes(o, c->nonce, PROTO_NONCE);
 	proto_put_str(o, c->socket_path);
 	proto_put_str(o, c->class);
@@ -303,6 +392,7 @@ void proto_config_put(struct proto_out *o, const struct proto_config *c)
 	proto_put_u64(o, c->lease_ms);
 	proto_put_u64(o, c->idle_ms);
 	put_list(o, c->roots, c->n_roots);
+	put_list(o, c->ro_roots, c->n_ro_roots);
 	put_list(o, c->env, c->n_env);
 }
 
@@ -310,7 +400,7 @@ bool proto_config_get(struct proto_in *i, struct proto_config *c)
 {
 	*c = (struct proto_config){ .n_roots = 0 };
 	uint32_t magic = proto_get_u32(i), version = proto_get_u32(i);
-	if (magic != PROTO_MAGIC || version != PROTO_VERSION)
+	if (magic != PROTO_MAGIC || version != PROTO_CONFIG_VERSION)
 		return false;
 	const unsigned char *nonce = proto_get_bytes(i, PROTO_NONCE);
 	if (nonce == NULL)
@@ -324,6 +414,7 @@ bool proto_config_get(struct proto_in *i, struct proto_config *c)
 	c->lease_ms = proto_get_u64(i);
 	c->idle_ms = proto_get_u64(i);
 	c->n_roots = get_list(i, PROTO_ROOTS_MAX, &c->roots_in);
+	c->n_ro_roots = get_list(i, PROTO_ROOTS_MAX, &c->ro_roots_in);
 	c->n_env = get_list(i, PROTO_ARGS_MAX, &c->env_in);
 	return proto_in_end(i) && c->socket_path[0] != 0 && c->workdir[0] == '/' && c->lease_ms > 0;
 }

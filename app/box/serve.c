@@ -63,44 +63,153 @@ static void describe(const struct cmd *c, int64_t now, struct proto_item *t)
 		.pid = (uint32_t)c->pid,
 		.label = c->label,
 		.age_ms = c->forked_ms == 0 ? 0 : (uint64_t)(now - c->forked_ms),
-		.oldest = { c->out[0].start, c->out[1].start } };
+		.oldest = { c->out[0].start, c->out[1].start },
+		.in_state = (uint8_t)c->in_state,
+		.in_bytes = c->in_taken,
+		.pty = c->pty,
+		.cut = c->told_cut,
+		.dir = c->dir,
+		.n_args = c->n_args,
+		.args = c->args };
 	cmd_fill_exit(c, &t->exit);
 }
 
-/* At most 2 * PROTO_COMMANDS_MAX commands can be asked about, well under one frame. */
+enum {
+	ITEM_BYTES = 8 * PROTO_TOLD_MAX
+}; /* more than any item takes: arguments may be a byte and its framing */
+
+/* Commands from *c on into one frame, as many as surely fit; how many. */
+static uint32_t list_some(struct box *b, struct cmd **c, uint32_t cmd, struct proto_out *o)
+{
+	uint32_t n = 0;
+	int64_t now = clock_ms();
+	for (; *c != NULL && o->cap - o->n >= ITEM_BYTES; *c = (*c)->next) {
+		struct proto_item t;
+		if ((*c)->dropped || (cmd != 0 && (*c)->id != cmd))
+			continue;
+		describe(*c, now, &t);
+		proto_item_put(o, &t, b->client->version);
+		n++;
+	}
+	return n;
+}
+
 static bool serve_list(struct box *b, uint32_t id, struct proto_in *in)
 {
 	static unsigned char p[PROTO_DATA_MAX];
-	struct proto_out o = { .p = p + 4, .cap = sizeof p - 4 }, count = { .p = p, .cap = 4 };
-	uint32_t cmd = proto_get_u32(in), n = 0;
+	uint32_t cmd = proto_get_u32(in), sum = 0;
 	if (!proto_in_end(in))
 		return false;
-	int64_t now = clock_ms();
-	for (const struct cmd *c = b->cmds; c != NULL; c = c->next) {
-		struct proto_item t;
-		if (c->dropped || (cmd != 0 && c->id != cmd))
-			continue;
-		describe(c, now, &t);
-		proto_item_put(&o, &t);
-		n++;
-	}
-	if (cmd != 0 && n == 0) {
+	struct cmd *c = b->cmds;
+	do {
+		struct proto_out o = { .p = p + 4, .cap = sizeof p - 4 }, count = { .p = p, .cap = 4 };
+		uint32_t n = list_some(b, &c, cmd, &o);
+		sum += n;
+		if (cmd != 0 && sum == 0)
+			break;
+		proto_put_u32(&count, n);
+		say(b, PROTO_LISTED, id, p, 4 + o.n);
+	} while (c != NULL);
+	if (cmd != 0 && sum == 0)
 		say_error(b, id, PROTO_MISSING, "There is no such command.");
-		return true;
-	}
-	proto_put_u32(&count, n);
-	say(b, PROTO_LISTED, id, p, 4 + o.n);
-	say_done(b, id, n);
+	else
+		say_done(b, id, sum);
 	return true;
 }
 
-static bool serve_stat(struct box *b, uint32_t id, struct proto_in *in)
+static bool serve_input(struct box *b, uint32_t id, struct proto_in *in)
+{
+	struct proto_input s;
+	if (!proto_input_get(in, &s))
+		return false;
+	input_write(b, id, &s, in->p, in->n);
+	return true;
+}
+
+static bool serve_resize(struct box *b, uint32_t id, struct proto_in *in)
+{
+	struct proto_resize s;
+	if (!proto_resize_get(in, &s))
+		return false;
+	pty_resize(b, id, &s);
+	return true;
+}
+
+static bool serve_signal(struct box *b, uint32_t id, struct proto_in *in)
+{
+	struct proto_signal s;
+	if (!proto_signal_get(in, &s))
+		return false;
+	signal_request(b, id, &s);
+	return true;
+}
+
+static bool serve_look(struct box *b, uint32_t id, struct proto_in *in)
+{
+	struct proto_look l;
+	if (!proto_look_get(in, &l))
+		return false;
+	file_look(b, id, &l);
+	return true;
+}
+
+static bool serve_mkdir(struct box *b, uint32_t id, struct proto_in *in)
 {
 	const char *path = proto_get_str(in);
-	uint8_t entries = proto_get_u8(in);
-	if (!proto_in_end(in) || entries > 1)
+	uint32_t mode = proto_get_u32(in);
+	if (!proto_in_end(in))
 		return false;
-	file_stat(b, id, path, entries == 1);
+	file_mkdir(b, id, path, mode);
+	return true;
+}
+
+static bool serve_move(struct box *b, uint32_t id, struct proto_in *in)
+{
+	const char *from = proto_get_str(in), *to = proto_get_str(in);
+	uint8_t replace = proto_get_u8(in);
+	if (!proto_in_end(in) || replace > 1)
+		return false;
+	file_move(b, id, from, to, replace == 1);
+	return true;
+}
+
+static bool serve_remove(struct box *b, uint32_t id, struct proto_in *in)
+{
+	const char *path = proto_get_str(in);
+	uint8_t tree = proto_get_u8(in);
+	if (!proto_in_end(in) || tree > 1)
+		return false;
+	file_remove(b, id, path, tree == 1);
+	return true;
+}
+
+static bool serve_pack(struct box *b, uint32_t id, struct proto_in *in)
+{
+	const char *path = proto_get_str(in);
+	uint32_t credit = proto_get_u32(in);
+	if (!proto_in_end(in))
+		return false;
+	file_pack(b, id, path, credit);
+	return true;
+}
+
+static bool serve_unpack(struct box *b, uint32_t id, struct proto_in *in)
+{
+	const char *path = proto_get_str(in);
+	if (!proto_in_end(in))
+		return false;
+	file_unpack(b, id, path);
+	return true;
+}
+
+static bool serve_watch(struct box *b, uint32_t id, struct proto_in *in)
+{
+	const char *path = proto_get_str(in);
+	uint8_t recursive = proto_get_u8(in);
+	uint32_t credit = proto_get_u32(in);
+	if (!proto_in_end(in) || recursive > 1)
+		return false;
+	file_watch(b, id, path, recursive == 1, credit);
 	return true;
 }
 
@@ -158,6 +267,8 @@ static bool serve_cancel(struct box *b, uint32_t id, struct proto_in *in)
 		xfer_close(b, x);
 	if (s != NULL || x != NULL)
 		say_done(b, id, 0);
+	else
+		(void)input_cancel(b, id);
 	return proto_in_end(in);
 }
 
@@ -190,7 +301,6 @@ static const struct {
 	[PROTO_SUB] = { serve_sub, true },
 	[PROTO_STOP] = { serve_stop, true },
 	[PROTO_LIST] = { serve_list, true },
-	[PROTO_STAT] = { serve_stat, true },
 	[PROTO_READ] = { serve_read, true },
 	[PROTO_WRITE] = { serve_write, true },
 	[PROTO_DATA] = { serve_data, false },
@@ -198,6 +308,16 @@ static const struct {
 	[PROTO_CANCEL] = { serve_cancel, false },
 	[PROTO_LEASE] = { serve_lease, true },
 	[PROTO_END] = { serve_end, true },
+	[PROTO_INPUT] = { serve_input, true },
+	[PROTO_SIGNAL] = { serve_signal, true },
+	[PROTO_RESIZE] = { serve_resize, true },
+	[PROTO_LOOK] = { serve_look, true },
+	[PROTO_MKDIR] = { serve_mkdir, true },
+	[PROTO_MOVE] = { serve_move, true },
+	[PROTO_REMOVE] = { serve_remove, true },
+	[PROTO_WATCH] = { serve_watch, true },
+	[PROTO_PACK] = { serve_pack, true },
+	[PROTO_UNPACK] = { serve_unpack, true },
 };
 
 bool serve(struct box *b, const struct proto_head *h, const unsigned char *p)
@@ -220,5 +340,6 @@ void serve_hangup(struct box *b)
 	while (b->xfers != NULL)
 		xfer_close(b, b->xfers);
 	stop_hangup(b);
+	input_hangup(b);
 	cmd_hangup(b);
 }

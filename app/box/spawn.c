@@ -1,11 +1,13 @@
 /* spawn.c - keeper and leader of a command (see tree.h). Everything after fork here is async-signal-safe enough: the box has
  * one thread. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -24,6 +26,7 @@ static const char default_path[] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/us
 struct child {
 	char **argv, **env;
 	int in, out[2], report, go, dir; /* go: -1 when not held */
+	bool pty;                        /* in and out are its terminal */
 	uint64_t mark;
 };
 
@@ -44,12 +47,32 @@ static int next_kept(const int keep[6], int after)
 	return least;
 }
 
+/* The highest descriptor in use. Nothing of ours is above 1023 (main.c), but a thousand calls to find that out are slow. */
+static int highest_fd(void)
+{
+	char buf[1024] __attribute__((aligned(8)));
+	long highest = -1, got = 0;
+	int dir = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	while (dir >= 0 && (got = syscall(SYS_getdents64, dir, buf, sizeof buf)) > 0)
+		for (long at = 0; at < got;) {
+			const struct dirent64 *d = (const struct dirent64 *)(const void *)(buf + at);
+			long fd = strtol(d->d_name, NULL, 10);
+			highest = fd > highest ? fd : highest;
+			at += d->d_reclen;
+		}
+	if (dir >= 0)
+		(void)close(dir);
+	return dir < 0 || got < 0 ? 1023 : (int)highest;
+}
+
+/* gVisor has no close_range. */
 static void close_span(int from, int to)
 {
 	if (from > to || syscall(SYS_close_range, from, to, 0) == 0)
 		return;
-	/* gVisor has no close_range; nothing of ours is above 1023 (main.c). */
-	for (int fd = from; fd <= to && fd < 1024; fd++)
+	if (to == INT32_MAX)
+		to = highest_fd();
+	for (int fd = from; fd <= to; fd++)
 		(void)close(fd);
 }
 
@@ -126,8 +149,8 @@ static _Noreturn void leader(const struct child *k)
 	}
 	volunteer_for_oom();
 	(void)umask(022);
-	bool ready = fchdir(k->dir) == 0 && dup2(k->in, 0) == 0 && dup2(k->out[0], 1) == 1 &&
-	    dup2(k->out[1], 2) == 2;
+	bool ready = (!k->pty || ioctl(k->in, TIOCSCTTY, 0) == 0) && fchdir(k->dir) == 0 &&
+	    dup2(k->in, 0) == 0 && dup2(k->out[0], 1) == 1 && dup2(k->out[1], 2) == 2;
 	if (ready && k->go >= 0 && read(k->go, &go, 1) != 1)
 		_exit(125); /* given up before it began */
 	int err = errno;
@@ -239,14 +262,18 @@ static void close_pairs(int pairs[4][2])
 
 enum { P_OUT, P_ERR, P_REPORT, P_GO };
 
-static int open_pipes(int pairs[4][2], bool hold)
+/* master: of its terminal, which takes the place of both output pipes; -1: none. */
+static int open_pipes(int pairs[4][2], bool hold, int master)
 {
+	const int first = master >= 0 ? P_REPORT : P_OUT;
 	for (int i = 0; i < 4; i++)
 		pairs[i][0] = pairs[i][1] = -1;
-	for (int i = 0; i < (hold ? 4 : 3); i++)
+	if (master >= 0 && (pairs[P_OUT][0] = fcntl(master, F_DUPFD_CLOEXEC, 3)) < 0)
+		return errno;
+	for (int i = first; i < (hold ? 4 : 3); i++)
 		if (pipe2(pairs[i], O_CLOEXEC) != 0)
 			return errno;
-	for (int i = P_OUT; i <= P_REPORT; i++)
+	for (int i = first; i <= P_REPORT; i++)
 		if (fcntl(pairs[i][0], F_SETFL, O_NONBLOCK) != 0)
 			return errno;
 	return 0;
@@ -261,8 +288,8 @@ static int take(int *fd)
 
 static int fork_keeper(struct box *b, struct cmd *c, struct child *k, int pairs[4][2])
 {
-	k->out[0] = pairs[P_OUT][1];
-	k->out[1] = pairs[P_ERR][1];
+	k->out[0] = k->pty ? k->in : pairs[P_OUT][1];
+	k->out[1] = k->pty ? k->in : pairs[P_ERR][1];
 	k->report = pairs[P_REPORT][1];
 	k->go = pairs[P_GO][0];
 	pid_t pid = fork();
@@ -283,10 +310,13 @@ static int fork_keeper(struct box *b, struct cmd *c, struct child *k, int pairs[
 int spawn(struct box *b, struct cmd *c, const struct proto_start *s, int dir_fd, int in_fd)
 {
 	int pairs[4][2];
-	int err = open_pipes(pairs, s->hold);
-	struct child k = {
-		.argv = make_argv(s), .env = make_env(b, s), .in = in_fd, .dir = dir_fd, .mark = c->mark
-	};
+	int err = open_pipes(pairs, s->hold, c->pty ? c->stdin_fd : -1);
+	struct child k = { .argv = make_argv(s),
+		.env = make_env(b, s),
+		.in = in_fd,
+		.dir = dir_fd,
+		.pty = c->pty,
+		.mark = c->mark };
 	if (err == 0 && (k.argv == NULL || k.env == NULL))
 		err = ENOMEM;
 	if (err == 0)

@@ -162,22 +162,29 @@ void kill_tick(struct box *b, int64_t now)
 	b->next_kill_ms = more ? now + (slow ? SLOW_ROUND_MS : ROUND_MS) : 0;
 }
 
+bool stop_await(struct box *b, uint32_t id, uint32_t cmd, uint32_t count)
+{
+	struct stop *s = b->n_stops >= STOPS_MAX ? NULL : calloc(1, sizeof *s);
+	if (s == NULL) {
+		say_error(b, id, PROTO_NO_ROOM, "Too many stops are waiting.");
+		return false;
+	}
+	*s = (struct stop){ .next = b->stops, .id = id, .cmd = cmd, .count = count, .since_ms = clock_ms() };
+	b->stops = s;
+	b->n_stops++;
+	return true;
+}
+
 void stop_request(struct box *b, uint32_t id, uint32_t cmd)
 {
 	struct cmd *one = cmd == 0 ? NULL : cmd_find(b, cmd);
-	struct stop *s = cmd != 0 && one == NULL ? NULL : calloc(1, sizeof *s);
 	if (cmd != 0 && one == NULL) {
 		say_error(b, id, PROTO_MISSING, "There is no such command.");
 		return;
 	}
-	if (s == NULL || b->n_stops >= STOPS_MAX) {
-		free(s);
-		say_error(b, id, PROTO_NO_ROOM, "Too many stops are waiting.");
+	if (!stop_await(b, id, cmd, 0))
 		return;
-	}
-	*s = (struct stop){ .next = b->stops, .id = id, .cmd = cmd, .since_ms = clock_ms() };
-	b->stops = s;
-	b->n_stops++;
+	struct stop *s = b->stops;
 	if (cmd == 0 && !b->subreaper) {
 		b->old = true;
 		b->next_kill_ms = 1;

@@ -102,6 +102,8 @@ bool ask_host_of(const char *url, struct ask_host *h)
 {
 	struct str rest, authority;
 	*h = (struct ask_host){ .clear = strncasecmp(url, "http://", 7) == 0 };
+	if (!h->clear && strncasecmp(url, "https://", 8) != 0)
+		return false;
 	rest = str_of(url + (h->clear ? 7 : 8));
 	return str_cut(&rest, '/', &authority) && authority_ok(authority, h);
 }

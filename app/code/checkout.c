@@ -38,7 +38,13 @@ static int mint(struct run *r, struct pg *db, void *arg, struct err *e)
 		.session = r->session, /* revoked with it */
 		.ttl_s = GRANT_S,
 	};
-	return cred_create(db, &want, &g->cred, e);
+	/* Under the fence: who takes the job over revokes all grants first, and none is minted by the one before after that. */
+	if (pg_begin(db, e) == 0 && run_hold(r, db, e) == 0 && cred_create(db, &want, &g->cred, e) == 0 &&
+	    pg_commit(db, e) == 0)
+		return 0;
+	secret_free(g->cred.text);
+	g->cred.text = NULL;
+	return -1;
 }
 
 static const char *or_null(const char *s)
@@ -65,7 +71,7 @@ static int judge_host(struct run *r, const char **pin, struct err *e)
 		return err_set(e, ERR_INTERNAL, "The repository's URL cannot be read.");
 	if (ask_host_listed(conf_str(r->svc->conf, "ALLOW_PRIVATE_CLONE_HOSTS"), &h))
 		return 0;
-	return reach_pin(r->mem, h.name, h.port, pin, e);
+	return reach_pin(r->mem, h.name, h.port, conf_bool(r->svc->conf, "EGRESS_NAT64"), pin, e);
 }
 
 int run_remote(struct run *r, struct rgit_remote *to, struct secret **token, struct err *e)

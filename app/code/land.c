@@ -13,7 +13,10 @@ int run_push(struct run *r, struct err *e)
 {
 	struct rgit_remote remote;
 	auto_secret struct secret *token = NULL;
-	if (run_go(r, e) != 0 || run_remote(r, &remote, &token, e) != 0)
+	if (run_go(r, e) != 0)
+		return -1;
+	crash_point("run.pushing");
+	if (run_remote(r, &remote, &token, e) != 0)
 		return -1;
 	int64_t until = run_patience(r);
 	struct err one;
@@ -43,6 +46,8 @@ static int forge_tip(struct run *r, char tip[RGIT_ID_MAX], struct err *e)
 	};
 	struct http_res res = { 0 };
 	int rc = http_do(&q, &res, e);
+	if (rc != 0 && e->code == ERR_UPSTREAM) /* broken off; asking again harms nothing */
+		(void)err_replace(e, ERR_UNAVAILABLE, "The forge does not answer.");
 	if (rc == 0 && res.status == 200) {
 		auto_json json_t *v = js_parse(buf_c(&res.body), res.body.n, e);
 		const char *id = js_str_or(v, "commit", "");

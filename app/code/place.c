@@ -17,6 +17,7 @@ enum {
 	/* A node that is being restarted is back within seconds; a run need not fail for that. */
 	NODE_WAIT_MS = 30 * 1000,
 	NODE_AGAIN_MS = 500,
+	FULL_AGAIN_MS = 1000,
 };
 
 static int put_sandbox(struct run *r, struct pg *db, void *arg, struct err *e)
@@ -29,19 +30,51 @@ static int find_box(struct run *r, struct pg *db, void *arg, struct err *e)
 	return box_find(db, r->org, arg, &r->box, e);
 }
 
+static bool because(const struct err *e, const char *reason)
+{
+	return e->code == ERR_UNAVAILABLE && e->reason != NULL && strcmp(e->reason, reason) == 0;
+}
+
+/* The node or PostgreSQL, here or there, is being restarted; anything else is an answer. */
 static bool passes(const struct err *e)
 {
-	return e->code == ERR_UNAVAILABLE && e->reason != NULL &&
-	    (strcmp(e->reason, "node_away") == 0 || strcmp(e->reason, "database_away") == 0);
+	return because(e, "node_away") || because(e, "node_cut") || because(e, "node_starting") ||
+	    because(e, "database_away");
+}
+
+/* What a run goes through while it waits for its lease: each cause has its own patience, from when it first came up. */
+struct patience {
+	int64_t away_ms, full_ms; /* until when; full 0: not met yet */
+};
+
+/* After a failed lease: 0 when it is to be asked for again, after a pause. Places become free, so a run waits for one as
+ * long as it may work itself; its runner's thread waits with it, as no other run would get a place either. */
+static int bear(struct run *r, struct patience *p, const struct err *one, struct err *e)
+{
+	int64_t now = clock_ms();
+	if (because(one, "nodes_full")) {
+		if (p->full_ms == 0 &&
+		    run_step(r, "lease", "running", e, "All nodes are full; waiting for a free place") != 0)
+			return -1;
+		if (p->full_ms == 0)
+			p->full_ms = now + r->timeout_s * 1000;
+		p->away_ms = now + NODE_WAIT_MS;
+		if (now < p->full_ms)
+			return poll(NULL, 0, FULL_AGAIN_MS);
+	} else if (passes(one) && now < p->away_ms) {
+		return poll(NULL, 0, NODE_AGAIN_MS);
+	}
+	*e = *one;
+	return -1;
 }
 
 /*
- * A lease; while its node or PostgreSQL is away the run waits a little and asks again. What failed half-way may stand there
+ * A lease; while its node or PostgreSQL is away the run waits a little and asks again, and longer while all are full. What failed half-way may stand there
  * all the same, built and unknown to us: it is ended before the next is asked for, as never two may live.
  */
 static json_t *lease_patiently(struct run *r, const struct lease_want *want, struct err *e)
 {
-	int64_t until = clock_ms() + NODE_WAIT_MS;
+	struct patience patience = { .away_ms = clock_ms() + NODE_WAIT_MS };
 	for (;;) {
 		struct ctx c = run_ctx(r);
 		bool created;
@@ -53,11 +86,12 @@ static json_t *lease_patiently(struct run *r, const struct lease_want *want, str
 			return got;
 		struct err left = { 0 };
 		int n, swept = err_http(one.code) >= 500 ? run_sweep_leases(r, &n, &left) : 0;
-		if (swept != 0 || !passes(&one) || clock_ms() >= until) {
-			*e = swept != 0 ? left : one;
+		if (swept != 0) {
+			*e = left;
 			return NULL;
 		}
-		(void)poll(NULL, 0, NODE_AGAIN_MS);
+		if (bear(r, &patience, &one, e) != 0)
+			return NULL;
 	}
 }
 
@@ -70,6 +104,8 @@ int run_lease(struct run *r, struct err *e)
 		.class = r->desktop ? "desktop" : tool_find(r->tool)->class,
 		.session = r->session,
 		.ttl_s = ttl_s < most ? ttl_s : most,
+		.cancelled = run_cancelled,
+		.arg = r,
 	};
 	auto_json json_t *got = lease_patiently(r, &want, e);
 	if (got == NULL)
@@ -136,8 +172,11 @@ struct ids {
 static int list_sandboxes(struct run *r, struct pg *db, void *arg, struct err *e)
 {
 	struct ids *ids = arg;
+	/* Under the fence: what is listed was leased by us or before us, never by who took the job over. */
+	if (pg_begin(db, e) != 0 || run_hold(r, db, e) != 0)
+		return -1;
 	auto_res struct pg_res *q = PG(db, &q_run_sandboxes, e, r->org, r->session);
-	if (q == NULL)
+	if (q == NULL || pg_commit(db, e) != 0)
 		return -1;
 	ids->n = pg_rows(q) < 16 ? pg_rows(q) : 16;
 	for (int i = 0; i < ids->n; i++)

@@ -238,17 +238,29 @@ static struct str last_words(const struct rgit_call *c, const struct proc_result
 	return best;
 }
 
-/* Said by git when the other side is restarting, overloaded or cut off, rather than unwilling. */
-static bool remote_away(const struct proc_result *r)
+static bool says(const struct proc_result *r, const char *const *signs)
 {
-	static const char *const signs[] = { "returned error: 50", "HTTP 50", "Failed to connect",
-		"Couldn't connect", "Connection refused", "Connection reset", "Empty reply from server",
-		"unexpected disconnect", "early EOF", "hung up unexpectedly", "Could not resolve host",
-		"timed out", NULL };
-	for (const char *const *s = signs; *s != NULL; s++)
-		if (strstr(buf_c(&r->errout), *s) != NULL)
+	for (; *signs != NULL; signs++)
+		if (strstr(buf_c(&r->errout), *signs) != NULL)
 			return true;
 	return false;
+}
+
+/*
+ * The other side is restarting, overloaded or cut off, rather than unwilling. Before an answer git only says that the URL is not
+ * accessible, with any of curl's many words for a lost connection; a refusal is told by its status or names a certificate.
+ * The last two: what an earlier push of the same left under way there when its connection was cut; it will have arrived, or
+ * its lock is removed.
+ */
+static bool remote_away(const struct proc_result *r)
+{
+	static const char *const lost[] = { "unable to access", "RPC failed; curl", NULL };
+	static const char *const refused[] = { "returned error: 3", "returned error: 4", "certificate",
+		"not supported or disabled", NULL };
+	static const char *const away[] = { "returned error: 50", "HTTP 50", "Connection reset",
+		"Empty reply from server", "unexpected disconnect", "early EOF", "hung up", "timed out",
+		"Broken pipe", "reference already exists", ".lock': File exists", NULL };
+	return says(r, away) || (says(r, lost) && !says(r, refused));
 }
 
 int rgit_failed(const struct rgit_repo *repo, const struct rgit_call *c, const struct proc_result *r,

@@ -1,6 +1,7 @@
 #include "code/run.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -14,10 +15,12 @@
 #include "code/runs.h"
 #include "code/verify.h"
 #include "io/file.h"
+#include "money/balance.h"
+#include "money/gate.h"
 #include "session/narrate.h"
 #include "sql/run.h"
 
-enum { LOG_TAIL_BYTES = 3 * NARRATE_TAIL_BYTES, MESSAGE_BYTES = 4096 };
+enum { LOG_TAIL_BYTES = 3 * NARRATE_TAIL_BYTES, MESSAGE_BYTES = 4096, BALANCE_AGAIN_MS = 250 };
 
 /* ---- the row */
 
@@ -84,20 +87,37 @@ static void drop_dir(struct run *r)
 static int revoke_all(struct run *r, struct pg *db, void *arg, struct err *e)
 {
 	(void)arg;
-	return cred_revoke_session(db, r->org, r->session, e);
+	if (pg_begin(db, e) != 0 || run_hold(r, db, e) != 0 ||
+	    cred_revoke_session(db, r->org, r->session, e) != 0)
+		return -1;
+	return pg_commit(db, e);
 }
 
-/* What the runner before us may have left: its grants, its sandboxes. Then say which attempt this is (COD-11). */
-static int recover(struct run *r, int *swept, struct err *e)
+static int look_unended(struct run *r, struct pg *db, void *arg, struct err *e)
 {
-	*swept = 0;
+	auto_res struct pg_res *q = PG(
+	    db, &q_run_unended, e, r->org, r->session, "{\"step\":\"leased\"%", "{\"step\":\"ended\"%");
+	if (q == NULL)
+		return -1;
+	*(bool *)arg = pg_bool(q, 0, 0);
+	return 0;
+}
+
+/* What the runner before us may have left: its grants, its sandboxes, and an end that it could not tell any more. Then say
+ * which attempt this is (COD-11). */
+static int recover(struct run *r, struct err *e)
+{
+	int swept;
+	bool unended;
 	if (r->job->attempt == 1)
 		return 0;
 	if (run_try(r, revoke_all, NULL, e) != 0 ||
 	    run_step(r, "attempt", "running", e, "attempt %d: the runner before did not finish",
 		r->job->attempt) != 0)
 		return -1;
-	return run_sweep_leases(r, swept, e);
+	if (run_sweep_leases(r, &swept, e) != 0 || run_try(r, look_unended, &unended, e) != 0)
+		return -1;
+	return unended ? run_step(r, "ended", "ok", e, "The sandbox from before is gone") : 0;
 }
 
 static int open_credential(struct run *r, struct err *e)
@@ -175,10 +195,30 @@ static int was_pushed(struct run *r, struct err *e)
 	    : -1;
 }
 
-/* From the lease to the pushed branch. */
+static int look_at_balance(struct run *r, struct pg *db, void *arg, struct err *e)
+{
+	(void)arg;
+	return gate_check(r->svc->conf, db, r->org, NULL, e);
+}
+
+/* As long as its service is away; no connection is held meanwhile. */
+static int wait_for_balance(struct run *r, struct err *e)
+{
+	const struct account pool = { .org = r->org, .subject = "", .currency = GATE_CURRENCY };
+	for (;;) {
+		struct err one = { 0 };
+		if (balance_gate(r->svc->conf, r->svc->db, &pool, &one) == 0)
+			return 0;
+		if (run_go(r, e) != 0)
+			return -1;
+		(void)poll(NULL, 0, BALANCE_AGAIN_MS);
+	}
+}
+
+/* From the billing gate to the pushed branch. The post was judged too, but a run may have waited long since. */
 static int work(struct run *r, struct err *e)
 {
-	if (run_lease(r, e) != 0)
+	if (wait_for_balance(r, e) != 0 || run_try(r, look_at_balance, NULL, e) != 0 || run_lease(r, e) != 0)
 		return -1;
 	r->checkout = r->box.workdir;
 	if (!run_has_repo(r))
@@ -208,12 +248,9 @@ static json_t *result_of(struct run *r, const char *page)
 }
 
 /* After the push: the lease is gone, and only then what was pushed is believed. */
-static int prove(struct run *r, bool ended, struct err *e)
+static int prove(struct run *r, struct err *e)
 {
 	if (run_unlease(r, e) != 0)
-		return -1;
-	/* The attempt before may have ended its lease and died before it could say so. */
-	if (!ended && run_step(r, "ended", "ok", e, "The sandbox is gone") != 0)
 		return -1;
 	crash_point("run.ended");
 	return r->tip[0] == 0 ? 0 : run_verify(r, e);
@@ -223,14 +260,12 @@ static int prove(struct run *r, bool ended, struct err *e)
 static int attempt(struct run *r, json_t **result, struct err *e)
 {
 	const char *page = "";
-	int swept;
-	if (recover(r, &swept, e) != 0 || run_go(r, e) != 0 || open_credential(r, e) != 0 ||
-	    make_dir(r, e) != 0)
+	if (recover(r, e) != 0 || run_go(r, e) != 0 || open_credential(r, e) != 0 || make_dir(r, e) != 0)
 		return -1;
 	int pushed = was_pushed(r, e);
 	if (pushed < 0 || (pushed == 0 && work(r, e) != 0))
 		return -1;
-	if (prove(r, pushed == 0 || swept > 0, e) != 0)
+	if (prove(r, e) != 0)
 		return -1;
 	if (r->tip[0] != 0 && run_propose(r, &page, e) != 0)
 		return -1;

@@ -64,6 +64,8 @@ int run_try(struct run *r, int (*fn)(struct run *r, struct pg *db, void *arg, st
     struct err *e);
 /* The error of a write that found its fence gone. Returns -1. */
 int run_fenced(struct err *e);
+/* Inside a transaction: 0 when the job is ours, and until its end nobody takes it over. For what carries no fence itself. */
+int run_hold(struct run *r, struct pg *db, struct err *e);
 /* An UPDATE of the run's row under the fence: $1 org, $2 run, $3 job, $4 fence, $5 value. For use inside run_try. */
 int run_set(struct run *r, struct pg *db, const struct pg_stmt *q, const char *value, struct err *e);
 /* A `step` event; status "running", "ok", "failed". */

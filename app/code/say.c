@@ -8,6 +8,7 @@
 #include "base/redact.h"
 #include "base/str.h"
 #include "code/run.h"
+#include "sql/run.h"
 
 enum { DB_WAIT_MS = 2000, AGAIN_MS = 250, MESSAGE_BYTES = 2000, CTX_MS = 120 * 1000 };
 
@@ -18,9 +19,12 @@ void task_raise(struct task_hold *h, enum task_why to)
 		;
 }
 
-enum task_why task_held(const struct task_hold *h)
+/* Lost once is lost: who was interrupted by it cannot be told otherwise by a renewal that came through late. */
+enum task_why task_held(struct task_hold *h)
 {
-	return clock_ms() >= atomic_load(&h->until_ms) ? TASK_LOST : (enum task_why)atomic_load(&h->why);
+	if (clock_ms() >= atomic_load(&h->until_ms))
+		task_raise(h, TASK_LOST);
+	return (enum task_why)atomic_load(&h->why);
 }
 
 enum task_why run_why(const struct run *r)
@@ -90,6 +94,15 @@ int run_fenced(struct err *e)
 	(void)err_set(e, ERR_CONFLICT, "The run belongs to another runner now.");
 	e->reason = "fenced";
 	return -1;
+}
+
+int run_hold(struct run *r, struct pg *db, struct err *e)
+{
+	auto_res struct pg_res *res = PG(
+	    db, &q_run_hold, e, r->org, r->job->id, pg_num(r->mem, r->job->fence));
+	if (res == NULL)
+		return -1;
+	return pg_rows(res) == 1 ? 0 : run_fenced(e);
 }
 
 int run_set(struct run *r, struct pg *db, const struct pg_stmt *q, const char *value, struct err *e)

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "auth/limit.h"
+#include "auth/once.h"
 #include "auth/principal.h"
 #include "base/js.h"
 #include "base/limits.h"
@@ -9,11 +11,13 @@
 #include "code/ask.h"
 #include "code/tool.h"
 #include "forge/repo.h"
+#include "money/balance.h"
+#include "money/gate.h"
 #include "sandbox/lease.h"
 #include "session/event.h"
 #include "sql/run.h"
 
-enum { DB_WAIT_MS = 5000, TITLE_BYTES = 120 };
+enum { ROOM_RETRY_S = 10, DB_WAIT_MS = 5000, TITLE_BYTES = 120 };
 
 static int unavailable(struct err *e, const char *reason, const char *msg)
 {
@@ -110,10 +114,31 @@ static int put_run(struct ctx *c, struct pg *db, const struct seal_key *seal_key
 static int put_start(
     struct ctx *c, struct pg *db, const struct ask *a, const struct task_started *got, struct err *e)
 {
-	auto_json json_t *v = js_pack("{s:s,s:s,s:s}", "phase", "start", "run", got->run, "tool", a->tool);
+	auto_json json_t *v = js_pack(
+	    "{s:s,s:s,s:s,s:s}", "session", got->session, "phase", "start", "run", got->run, "tool", a->tool);
 	js_set_str(v, "repo", a->repo);
 	js_set_str(v, "message", title_of(c->mem, a->prompt));
 	return session_append(db, principal_org(c->who), got->session, "status", v, NULL, e);
+}
+
+/* ID-7. Inside the transaction, first of all: the org's row stays locked. */
+static int room(struct ctx *c, struct pg *db, struct err *e)
+{
+	long long most;
+	if (limit_runs(c, db, &most, e) != 0 || most == 0)
+		return e->code == ERR_NONE ? 0 : -1;
+	auto_res struct pg_res *r = PG(db, &q_run_live, e, principal_org(c->who));
+	if (r == NULL)
+		return -1;
+	if (pg_int(r, 0, 0) < most)
+		return 0;
+	(void)err_set(e, ERR_RATE,
+	    "Your organisation has %lld runs queued or at work, which is its limit; try again when one has "
+	    "ended.",
+	    pg_int(r, 0, 0));
+	e->reason = "too_many_runs";
+	e->retry_s = ROOM_RETRY_S;
+	return -1;
 }
 
 int task_start(
@@ -126,17 +151,24 @@ int task_start(
 	if (a.token != NULL && seal_key == NULL)
 		return unavailable(
 		    e, "no_secret_key", "Credentials cannot be kept here: no SECRET_KEY_FILE is configured.");
+	const struct account pool = {
+		.org = principal_org(c->who), .subject = "", .currency = GATE_CURRENCY
+	};
+	if (balance_gate(c->conf, c->db, &pool, e) != 0)
+		return -1;
 	auto_pg struct pg *db = pg_take(c->db, DB_WAIT_MS, e);
 	if (db == NULL || find_repo(c, db, &a, e) != 0)
 		return -1;
 	if (a.session != NULL && adopt(c, db, &a, e) != 0)
 		return -1;
-	if (lease_offered(db, e) != 0) /* COD-14 */
+	if (lease_offered(c->conf, db, e) != 0) /* COD-14 */
+		return -1;
+	if (gate_check(c->conf, db, principal_org(c->who), c->who->cred_id, e) != 0) /* BIL-1 */
 		return -1;
 	id_make("run", got->run);
-	if (pg_begin(db, e) != 0 || open_session(c, db, &a, got, e) != 0 ||
+	if (once_begin(c, db, e) != 0 || room(c, db, e) != 0 || open_session(c, db, &a, got, e) != 0 ||
 	    put_run(c, db, seal_key, &a, got, e) != 0 || put_start(c, db, &a, got, e) != 0 ||
 	    job_put(db, principal_org(c->who), TASK_JOB_KIND, got->run, e) != 0)
 		return -1; /* given back inside a transaction, the connection rolls back */
-	return pg_commit(db, e);
+	return once_commit(c, db, false, js_pack("{s:s,s:s}", "run", got->run, "session", got->session), e);
 }

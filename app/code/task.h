@@ -38,7 +38,7 @@ struct task_hold {
 	    until_ms; /* monotonic: past it the job's lease may have run out, which is TASK_LOST too */
 };
 void task_raise(struct task_hold *h, enum task_why to);
-enum task_why task_held(const struct task_hold *h);
+enum task_why task_held(struct task_hold *h);
 
 struct runner { /* services of the process */
 	struct pg_pool *db;

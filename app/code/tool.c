@@ -22,8 +22,8 @@ static const struct tool tools[] = {
 	    TOOL_STDIN, NULL, NULL },
 	{ "python", "exec", false, { "python3", "-c", "{prompt}" }, { "python3", "{file}" }, TOOL_FILE,
 	    "prompt.py", "PYTHONPATH" },
-	{ "node", "exec", false, { "node", "--eval={prompt}" }, { "node", "{file}" }, TOOL_FILE, "prompt.js",
-	    "NODE_PATH" },
+	/* From standard input, as from --eval, require("./x") means the checkout; from a file it would not. */
+	{ "node", "exec", false, { "node", "--eval={prompt}" }, { "node", "-" }, TOOL_STDIN, NULL, NULL },
 };
 enum { TOOLS = sizeof tools / sizeof tools[0] };
 

@@ -166,21 +166,28 @@ static int put_prompt(struct run *r, const char *path, struct err *e)
 	}
 }
 
+/* The tool's end is told also when PostgreSQL is away just then (REL-2); who lost the job tells nothing. */
+static void say_exit(struct run *r, struct narrator *to, const char *how)
+{
+	while (narrate_exit(to, how) != 0 && run_why(r) != TASK_LOST)
+		(void)poll(NULL, 0, AGAIN_MS);
+}
+
 static int judge(struct run *r, int rc, const struct box_exit *x, struct narrator *to, struct err *e)
 {
 	char end[200];
 	if (rc != 0) {
 		char why[300];
 		(void)snprintf(why, sizeof why, "unknown: %.250s", e->msg);
-		narrate_exit(to, run_why(r) == TASK_GO ? why : "stopped");
+		say_exit(r, to, run_why(r) == TASK_GO ? why : "stopped");
 		return -1;
 	}
 	if (x->stopped && run_go(r, e) != 0) {
-		narrate_exit(to, "stopped");
+		say_exit(r, to, "stopped");
 		return -1;
 	}
 	ending(x, r->timeout_s, end, sizeof end);
-	narrate_exit(to, end);
+	say_exit(r, to, end);
 	crash_point("run.tool_done");
 	if (x->exit_code == 0 && x->signal[0] == 0 && !x->timed_out && !x->stopped)
 		return run_step(

@@ -10,11 +10,13 @@ static bool may_enter(const struct principal *p, const char *org, const char *na
 {
 	switch (p->kind) {
 	case CRED_KEY:
+	case CRED_OIDC:
 		return principal_member(p, org);
 	case CRED_GRANT:
 		return strcmp(p->org, org) == 0 && strcmp(p->repo, name) == 0;
-	case CRED_RUN_TOKEN:
-		return false; /* model calls only (ID-1) */
+	case CRED_RUN_TOKEN: /* model calls only (ID-1) */
+	case CRED_SANDBOX:   /* work in the sandbox only */
+		return false;
 	}
 	return false;
 }

@@ -1,6 +1,7 @@
 #include "forge/git.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -111,6 +112,13 @@ int git_run(struct mem *m, const struct git_call *g, struct proc_result *r, stru
 	return 0;
 }
 
+/* The system's words, and git's own. */
+static bool is_full(const char *words)
+{
+	return strstr(words, strerrordesc_np(ENOSPC)) != NULL ||
+	    strstr(words, strerrordesc_np(EDQUOT)) != NULL || strstr(words, "Out of diskspace") != NULL;
+}
+
 int git_must(struct mem *m, const struct git_call *g, struct proc_result *r, struct err *e)
 {
 	if (git_run(m, g, r, e) != 0)
@@ -120,5 +128,7 @@ int git_must(struct mem *m, const struct git_call *g, struct proc_result *r, str
 	/* git's words may name server paths: they are for the log, the caller gets the fact. */
 	log_error("git failed", "command", g->args[0], "exit", mem_fmt(m, "%d", r->exit_code), "stderr",
 	    buf_c(&r->errout));
+	if (is_full(buf_c(&r->errout)))
+		return err_set(e, ERR_STORAGE, "There is no space left where the repositories are kept.");
 	return err_set(e, ERR_INTERNAL, "The repository could not be read or written.");
 }

@@ -26,7 +26,7 @@ struct git_call {
 /* Run it. 0 when git ended by itself with any exit code; -1 with e otherwise (not started, too slow, too much output).
  * Free r with proc_free in any case. */
 int git_run(struct mem *m, const struct git_call *g, struct proc_result *r, struct err *e);
-/* The same, and an exit code other than 0 is ERR_INTERNAL; git's words go to the log. */
+/* The same, and an exit code other than 0 is ERR_STORAGE when a disk is full, else ERR_INTERNAL; git's words go to the log. */
 int git_must(struct mem *m, const struct git_call *g, struct proc_result *r, struct err *e);
 
 /* Configuration that every git process here gets through its environment, and so do its children and hooks. */

@@ -1,5 +1,6 @@
 #include "forge/patch.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,12 @@ static const char *take_range(const char *s, long *no, long *count)
 	return end;
 }
 
+/* As git counts: what is more can be no line of a file that was read. */
+static bool line_no(long n)
+{
+	return n >= 0 && n <= INT_MAX;
+}
+
 /* "@@ -12,7 +12,9 @@ context" */
 static bool hunk_start(struct str line, struct hunk *h)
 {
@@ -55,7 +62,8 @@ static bool hunk_start(struct str line, struct hunk *h)
 	if (s[0] != ' ' || s[1] != '+')
 		return false;
 	s = take_range(s + 2, &h->new_no, &h->new_left);
-	return s[0] == ' ' && s[1] == '@' && h->old_left >= 0 && h->new_left >= 0;
+	return s[0] == ' ' && s[1] == '@' && line_no(h->old_no) && line_no(h->new_no) &&
+	    line_no(h->old_left) && line_no(h->new_left);
 }
 
 /* Count a line of a hunk; false when it is none (git never writes that; a cut patch may end anywhere). */

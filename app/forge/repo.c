@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "auth/cred.h"
+#include "auth/once.h"
 #include "base/js.h"
 #include "base/str.h"
 #include "forge/git.h"
@@ -35,7 +36,7 @@ static int create_locked(struct ctx *c, struct repo *r, const char *built, struc
 {
 	auto_fd int lock = store_lock(c->mem, c->conf, e);
 	auto_pg struct pg *db = lock >= 0 ? pg_take(c->db, DB_WAIT_MS, e) : NULL;
-	if (db == NULL || pg_begin(db, e) != 0)
+	if (db == NULL || once_begin(c, db, e) != 0)
 		return -1;
 	auto_res struct pg_res *row = PG(
 	    db, &q_repo_insert, e, r->org, r->name, r->project, r->default_branch);
@@ -49,7 +50,7 @@ static int create_locked(struct ctx *c, struct repo *r, const char *built, struc
 		return -1;
 	/* When this fails nobody knows whether the row exists. A row without directory would be worse than a directory without
 	 * row, which nobody reaches and the next creation replaces: it stays. */
-	return pg_commit(db, e);
+	return once_commit(c, db, true, repo_json(c, r), e);
 }
 
 int repo_create(struct ctx *c, const char *org, const char *name, const char *project,

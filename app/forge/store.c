@@ -18,7 +18,7 @@
 #include "forge/git.h"
 #include "io/file.h"
 
-enum { LOCK_WAIT_MS = 10 * 1000, LOCK_POLL_MS = 5, LEFT_AGE_S = 3600 };
+enum { LOCK_WAIT_MS = 10 * 1000, LOCK_POLL_MS = 5, LEFT_AGE_S = 3600, LOCK_AGE_S = 10, REFS_DEPTH = 8 };
 
 static const char *ours(struct mem *m, const struct conf *conf, const char *what)
 {
@@ -181,16 +181,50 @@ int store_push_begin(struct mem *m, const char *dir, struct err *e)
 	return steal_fd(&fd);
 }
 
+/* What begins with prefix; young: also when it is not old. */
+static void remove_named(struct mem *m, const char *dir, const char *prefix, bool young)
+{
+	DIR *d = opendir(dir);
+	if (d == NULL)
+		return;
+	for (const struct dirent *f; (f = readdir(d)) != NULL;) {
+		if (!str_starts(f->d_name, prefix))
+			continue;
+		const char *path = mem_fmt(m, "%s/%s", dir, f->d_name);
+		if (young || !is_young(path))
+			(void)file_rmtree(path, &(struct err){ 0 });
+	}
+	(void)closedir(d);
+}
+
+/* A ref's lock lives for milliseconds; one that is old was left by a git that was killed, and bars its ref for ever. */
+static void remove_locks(struct mem *m, const char *refs, int depth)
+{
+	DIR *d = depth > REFS_DEPTH ? NULL : opendir(refs);
+	if (d == NULL)
+		return;
+	for (const struct dirent *f; (f = readdir(d)) != NULL;) {
+		size_t n = strlen(f->d_name);
+		struct stat st;
+		if (f->d_type == DT_DIR && f->d_name[0] != '.')
+			remove_locks(m, mem_fmt(m, "%s/%s", refs, f->d_name), depth + 1);
+		if (f->d_type != DT_REG || n < 5 || strcmp(f->d_name + n - 5, ".lock") != 0 ||
+		    fstatat(dirfd(d), f->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+			continue;
+		if (clock_wall_ms() / 1000 - (int64_t)st.st_mtime >= LOCK_AGE_S)
+			(void)unlinkat(dirfd(d), f->d_name, 0);
+	}
+	(void)closedir(d);
+}
+
 void store_push_end(struct mem *m, const char *dir, int lock)
 {
-	const char *objects = objects_of(m, dir);
-	DIR *d = flock(lock, LOCK_EX | LOCK_NB) == 0 ? opendir(objects) : NULL;
-	if (d != NULL) {
-		for (const struct dirent *f; (f = readdir(d)) != NULL;)
-			if (str_starts(f->d_name, "tmp_objdir-"))
-				(void)file_rmtree(
-				    mem_fmt(m, "%s/%s", objects, f->d_name), &(struct err){ 0 });
-		(void)closedir(d);
+	if (flock(lock, LOCK_EX | LOCK_NB) == 0) {
+		remove_named(m, objects_of(m, dir), "tmp_objdir-", true);
+		/* Of fast-import, which is not counted among the pushes: it may be at work. */
+		remove_named(m, mem_fmt(m, "%s/objects/pack", dir), "tmp_", false);
+		remove_named(m, dir, "fast_import_crash_", true);
+		remove_locks(m, mem_fmt(m, "%s/refs", dir), 0);
 	}
 	(void)close(lock);
 }

@@ -28,7 +28,8 @@ const char *store_tmp(struct mem *m, const struct conf *conf, struct err *e);
 void store_sweep(struct mem *m, const struct conf *conf);
 
 /*
- * Around a push: git leaves the directory it received into behind when it is killed (it removes nothing in a signal handler).
+ * Around a push: git leaves the directory it received into, and its lock on a ref, behind when it is killed (by a signal handler
+ * of its own it removes neither).
  * store_push_begin holds a shared lock on the repository, -1 with e when it cannot; store_push_end gives it back and, when no
  * other push is under way in any process, removes what such pushes left.
  */

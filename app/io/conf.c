@@ -15,7 +15,14 @@
 
 #define STANDARD_FILE "/etc/gatehouse/gatehouse.conf"
 
-enum { FILE_MAX = 256 * 1024, STR_MAX = 1024, PATH_LEN_MAX = 4095, SHOWN_MAX = 120, EXAMPLE_WIDTH = 100 };
+enum {
+	FILE_MAX = 256 * 1024,
+	STR_MAX = 1024,
+	PATH_LEN_MAX = 4095,
+	SHOWN_MAX = 120,
+	EXAMPLE_WIDTH = 100,
+	SLOTS = 1024
+};
 
 struct old { /* strings that a reader may still hold */
 	struct old *next;
@@ -24,25 +31,38 @@ struct old { /* strings that a reader may still hold */
 struct conf {
 	char *path; /* NULL: no file */
 	size_t n;
+	const struct conf_key **key; /* by index, as str and num */
+	uint16_t slot[SLOTS]; /* index + 1 at the name's hash, or behind it; requests ask many a time */
 	char *_Atomic *str;
 	_Atomic long long *num;
 	struct old *old;
 };
 
-static size_t key_count(void)
+static size_t hash(const char *name)
 {
-	size_t n = 0;
-	while (conf_keys[n].name != NULL)
-		n++;
-	return n;
+	uint32_t h = 2166136261; /* FNV-1a */
+	for (; *name != 0; name++)
+		h = (h ^ (unsigned char)*name) * 16777619;
+	return h % SLOTS;
 }
 
-static ssize_t key_index(const char *name)
+static ssize_t key_index(const struct conf *c, const char *name)
 {
-	for (size_t i = 0; conf_keys[i].name != NULL; i++)
-		if (strcmp(conf_keys[i].name, name) == 0)
-			return (ssize_t)i;
+	for (size_t at = hash(name); c->slot[at] != 0; at = (at + 1) % SLOTS)
+		if (strcmp(c->key[c->slot[at] - 1]->name, name) == 0)
+			return c->slot[at] - 1;
 	return -1;
+}
+
+static void index_keys(struct conf *c)
+{
+	assert(c->n <= SLOTS / 2);
+	for (size_t i = 0; i < c->n; i++) {
+		size_t at = hash(c->key[i]->name);
+		while (c->slot[at] != 0)
+			at = (at + 1) % SLOTS;
+		c->slot[at] = (uint16_t)(i + 1);
+	}
 }
 
 /* ---- judging a value */
@@ -131,9 +151,13 @@ static void set(struct conf *c, size_t i, const char *v, long long num)
 static int put(struct conf *c, size_t i, const char *v, struct err *e)
 {
 	long long num;
+	if (v[0] == 0 && c->key[i]->filled)
+		return err_field(e, ERR_BAD_REQUEST, c->key[i]->name,
+		    "%s is empty: it must be text of at least one byte; leave it out for \"%s\".",
+		    c->key[i]->name, c->key[i]->def);
 	if (v[0] == 0)
-		v = conf_keys[i].def;
-	if (judge(&conf_keys[i], v, &num, e) != 0)
+		v = c->key[i]->def;
+	if (judge(c->key[i], v, &num, e) != 0)
 		return -1;
 	set(c, i, v, num);
 	return 0;
@@ -141,7 +165,7 @@ static int put(struct conf *c, size_t i, const char *v, struct err *e)
 
 static int from_file(void *arg, const char *key, const char *value, int line, struct err *e)
 {
-	ssize_t i = key_index(key);
+	ssize_t i = key_index(arg, key);
 	if (i < 0)
 		return err_field(e, ERR_BAD_REQUEST, key,
 		    "\"%.60s\" in line %d is not a setting of gatehouse.", key, line);
@@ -168,13 +192,13 @@ static int read_file(struct conf *c, struct err *e)
 static int read_all(struct conf *c, struct err *e)
 {
 	for (size_t i = 0; i < c->n; i++) {
-		int rc = put(c, i, "", e);
+		int rc = put(c, i, c->key[i]->def, e);
 		assert(rc == 0); /* a default outside its own bounds */
 	}
 	if (read_file(c, e) != 0)
 		return -1;
 	for (size_t i = 0; i < c->n; i++) {
-		const char *v = getenv(conf_keys[i].name);
+		const char *v = getenv(c->key[i]->name);
 		if (v != NULL && put(c, i, v, e) != 0)
 			return -1;
 	}
@@ -184,7 +208,12 @@ static int read_all(struct conf *c, struct err *e)
 static struct conf *empty(const char *path)
 {
 	struct conf *c = xcalloc(1, sizeof *c);
-	c->n = key_count();
+	while (conf_key_at(c->n) != NULL)
+		c->n++;
+	c->key = xcalloc(c->n, sizeof *c->key);
+	for (size_t i = 0; i < c->n; i++)
+		c->key[i] = conf_key_at(i);
+	index_keys(c);
 	c->str = xcalloc(c->n, sizeof *c->str);
 	c->num = xcalloc(c->n, sizeof *c->num);
 	c->path = path == NULL ? NULL : xstrdup(path);
@@ -214,6 +243,7 @@ void conf_free(struct conf *c)
 	}
 	for (size_t i = 0; i < c->n; i++)
 		free(c->str[i]);
+	free(c->key);
 	free(c->str);
 	free(c->num);
 	free(c->path);
@@ -227,10 +257,10 @@ int conf_reload(struct conf *c, struct err *e)
 	for (size_t i = 0; rc == 0 && i < c->n; i++) {
 		if (strcmp(c->str[i], fresh->str[i]) == 0)
 			continue;
-		if (conf_keys[i].reload)
+		if (c->key[i]->reload)
 			set(c, i, fresh->str[i], fresh->num[i]);
 		else
-			log_warn("a changed setting needs a restart", "setting", conf_keys[i].name);
+			log_warn("a changed setting needs a restart", "setting", c->key[i]->name);
 	}
 	conf_free(fresh);
 	return rc;
@@ -238,29 +268,29 @@ int conf_reload(struct conf *c, struct err *e)
 
 /* ---- asking */
 
-static size_t must_find(const char *key)
+static size_t must_find(const struct conf *c, const char *key)
 {
-	ssize_t i = key_index(key);
+	ssize_t i = key_index(c, key);
 	assert(i >= 0);
 	return (size_t)i;
 }
 
 const char *conf_str(const struct conf *c, const char *key)
 {
-	return c->str[must_find(key)];
+	return c->str[must_find(c, key)];
 }
 
 long long conf_int(const struct conf *c, const char *key)
 {
-	size_t i = must_find(key);
-	assert(conf_keys[i].type == CONF_INT);
+	size_t i = must_find(c, key);
+	assert(c->key[i]->type == CONF_INT);
 	return c->num[i];
 }
 
 bool conf_bool(const struct conf *c, const char *key)
 {
-	size_t i = must_find(key);
-	assert(conf_keys[i].type == CONF_BOOL);
+	size_t i = must_find(c, key);
+	assert(c->key[i]->type == CONF_BOOL);
 	return c->num[i] != 0;
 }
 
@@ -299,7 +329,8 @@ void conf_example(FILE *to)
 	    "environment variable of the same name wins over this file; an empty value means the default. "
 	    "Settings marked "
 	    "(reload) are read again on SIGHUP, the others at start.");
-	for (const struct conf_key *k = conf_keys; k->name != NULL; k++) {
+	const struct conf_key *k;
+	for (size_t i = 0; (k = conf_key_at(i)) != NULL; i++) {
 		if (k->section != NULL)
 			(void)fprintf(to, "\n# ---- %s\n", k->section);
 		auto_buf struct buf text = BUF(4096);

@@ -1,6 +1,6 @@
 /*
- * conf.h - configuration: one table of keys (conf_keys.c: default, bounds, doc), one file of KEY=value lines in the syntax of
- * systemd's EnvironmentFile, environment over file (RUN-1). An empty value means the default. A wrong value or an unknown
+ * conf.h - configuration: tables of keys (conf_keys*.c: default, bounds, doc), one file of KEY=value lines in the syntax of
+ * systemd's EnvironmentFile, environment over file (RUN-1). An empty value means the default, except where a key is `filled`. A wrong value or an unknown
  * key stops the process at start with the key, the value and what is allowed.
  *
  * A snapshot is read from many threads. conf_reload (SIGHUP) puts new values of the keys marked `reload` into it; strings
@@ -28,13 +28,14 @@ struct conf_key {
 	const char *const *values;
 	bool reload; /* may change on SIGHUP */
 	bool secret; /* its value is never shown */
+	bool filled; /* given empty it is refused: whoever empties it does not mean the default */
 	/* A further rule: NULL when the value is fine, otherwise what is allowed ("a URL such as https://host"). */
 	const char *(*wrong)(const char *value);
 	const char *section; /* heading before this row in the example */
 	const char *doc;
 };
-extern const struct conf_key
-    conf_keys[]; /* ended by a row without name; the annotated example is generated from it */
+/* The keys, in the order of the annotated example, which is generated from them; NULL behind the last one. */
+const struct conf_key *conf_key_at(size_t i);
 
 struct conf;
 
@@ -51,5 +52,7 @@ long long conf_int(const struct conf *c, const char *key);
 bool conf_bool(const struct conf *c, const char *key);
 /* LOG_LEVEL and LOG_FORMAT into log_setup; at start and after a reload. `process` is a literal. */
 void conf_log(const struct conf *c, const char *process);
+/* What is allowed where an OIDC_* URL is not (NULL: it is fine); for a URL that the issuer names, too. */
+const char *conf_oidc_url(const char *value);
 /* The annotated example file, systemd/gatehouse.conf (a test compares; `make golden` rewrites). */
 void conf_example(FILE *to);

@@ -1,101 +1,13 @@
 #include <stddef.h>
-#include <string.h>
 
-#include "base/js.h"
-#include "base/str.h"
 #include "io/conf.h"
-
-#define LOWER  "abcdefghijklmnopqrstuvwxyz"
-#define DIGITS "0123456789"
-#define UPPER  "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-
-/* ---- further rules: NULL when fine, otherwise what is allowed */
-
-static const char *no_password(const char *v)
-{
-	static const char what[] =
-	    "a libpq connection string without a password (use peer authentication or a passfile)";
-	const char *scheme = strstr(v, "://");
-	const char *at = scheme == NULL ? NULL : strchr(scheme, '@');
-	const char *colon = scheme == NULL ? NULL : strchr(scheme + 3, ':');
-	if (at != NULL && colon != NULL && colon < at)
-		return what;
-	return strcasestr(v, "password") != NULL ? what : NULL;
-}
-
-static const char *origin(const char *v)
-{
-	static const char what[] = "an origin such as https://gatehouse.example.org, without a path";
-	size_t skip = str_starts(v, "https://") ? 8 : str_starts(v, "http://") ? 7 : 0;
-	return skip > 0 && str_only(v + skip, LOWER UPPER DIGITS ".-:[]") ? NULL : what;
-}
-
-static const char *slug(const char *v)
-{
-	bool ok = str_only(v, LOWER DIGITS "-") && v[0] != '-' && strlen(v) <= 32;
-	return ok ? NULL : "up to 32 lower-case letters, digits and '-', not beginning with '-'";
-}
-
-static const char *host_name(const char *v)
-{
-	bool ok = str_only(v, LOWER UPPER DIGITS ".-_") && strlen(v) <= 63;
-	return ok ? NULL : "up to 63 letters, digits, '.', '-' and '_'";
-}
-
-static const char *group_name(const char *v)
-{
-	return str_only(v, LOWER UPPER DIGITS "-_") && strlen(v) <= 32 ? NULL : "the name of a group";
-}
-
-static const char *unix_address(const char *v)
-{
-	bool ok = str_starts(v, "unix:/") && strlen(v) <= 5 + 107;
-	return ok ? NULL : "unix: and an absolute path of at most 107 bytes";
-}
-
-static const char *runtime_names(const char *v)
-{
-	return str_only(v, LOWER DIGITS "- ")
-	    ? NULL
-	    : "names of isolation boundaries, separated by spaces, such as gvisor";
-}
-
-static const char *host_list(const char *v)
-{
-	return str_only(v, LOWER UPPER DIGITS ".-:[] ")
-	    ? NULL
-	    : "host names, with :port for one port only, separated by spaces";
-}
-
-static const char *tool_rows(const char *v)
-{
-	static const char what[] =
-	    "a JSON object of arrays of strings, such as {\"python\":[\"python3\",\"-c\"]}";
-	struct err e = { 0 };
-	const char *name;
-	json_t *argv;
-	auto_json json_t *rows = js_parse(v, strlen(v), &e);
-	if (!json_is_object(rows))
-		return what;
-	json_object_foreach(rows, name, argv) {
-		if (!json_is_array(argv) || json_array_size(argv) == 0)
-			return what;
-		for (size_t i = 0; i < json_array_size(argv); i++)
-			if (!json_is_string(json_array_get(argv, i)))
-				return what;
-	}
-	return NULL;
-}
-
-/* ---- the table */
-
-enum { SOCKET_PATH_MAX = 107 }; /* sun_path without its NUL */
+#include "io/conf_keys.h"
+#include "io/conf_rules.h"
 
 static const char *const log_levels[] = { "debug", "info", "warn", "error", NULL };
 static const char *const log_formats[] = { "logfmt", "json", NULL };
-static const char *const oci_runtimes[] = { "crun", "runc", NULL };
 
-const struct conf_key conf_keys[] = {
+const struct conf_key conf_keys_service[] = {
 	{ .section = "Where things are",
 	    .name = "API_SOCKET",
 	    .def = "/run/gatehouse/api.sock",
@@ -117,20 +29,20 @@ const struct conf_key conf_keys[] = {
 	{ .name = "SOCKET_GROUP",
 	    .def = "",
 	    .type = CONF_STR,
-	    .wrong = group_name,
+	    .wrong = rule_group_name,
 	    .doc = "Group that may connect to the two FastCGI sockets (they are made 0660); nginx has to be "
 		   "in it. "
 		   "Empty: the group of the process." },
 	{ .name = "PUBLIC_URL",
 	    .def = "https://localhost",
 	    .type = CONF_STR,
-	    .wrong = origin,
+	    .wrong = rule_origin,
 	    .reload = true,
 	    .doc = "How clients reach this deployment; clone URLs and pages begin with it." },
 	{ .name = "FORGE_URL",
 	    .def = "",
 	    .type = CONF_STR,
-	    .wrong = origin,
+	    .wrong = rule_origin,
 	    .doc = "How the runner reaches the git wire, when it is not PUBLIC_URL." },
 	{ .name = "CA_FILE",
 	    .def = "",
@@ -140,16 +52,17 @@ const struct conf_key conf_keys[] = {
 	{ .name = "SECRET_KEY_FILE",
 	    .def = "/etc/gatehouse/secret.key",
 	    .type = CONF_PATH,
-	    .doc = "Key that seals stored credentials: 32 bytes or 64 hex digits, readable by the service "
-		   "only. Make one with "
-		   "`openssl rand -hex 32`." },
+	    .doc =
+		"Keys that seal stored credentials, readable by the service only: 32 bytes, or lines of 64 "
+		"hex digits of which the last one seals and all open. Make one with `openssl rand -hex 32`; "
+		"a line more and `gatehouse reseal` rotate it." },
 
 	{ .section = "Database",
 	    .name = "DATABASE_URL",
 	    .def = "host=/run/postgresql dbname=gatehouse",
 	    .type = CONF_STR,
 	    .secret = true,
-	    .wrong = no_password,
+	    .wrong = rule_no_password,
 	    .doc = "libpq connection string. It holds no password: use peer authentication over the unix "
 		   "socket, or a passfile." },
 	{ .name = "DATABASE_POOL",
@@ -164,6 +77,65 @@ const struct conf_key conf_keys[] = {
 	    .min = 100,
 	    .max = 600000,
 	    .doc = "Longest time of one statement; slower is answered 503." },
+
+	{ .section = "Signing in with an identity provider (OpenID Connect)",
+	    .name = "OIDC_ISSUER",
+	    .def = "",
+	    .type = CONF_STR,
+	    .wrong = conf_oidc_url,
+	    .doc = "Whose signed tokens (JWT, RS256 or ES256) are accepted as credentials: exactly their "
+		   "`iss`. Empty: nobody's. Its keys are found by discovery, below this URL." },
+	{ .name = "OIDC_AUDIENCE",
+	    .def = "",
+	    .type = CONF_STR,
+	    .doc = "What a token's `aud` must be or hold; needed with OIDC_ISSUER." },
+	{ .name = "OIDC_JWKS_URL",
+	    .def = "",
+	    .type = CONF_STR,
+	    .wrong = conf_oidc_url,
+	    .doc = "The issuer's key set, where discovery is not wanted." },
+	{ .name = "OIDC_CA_FILE",
+	    .def = "",
+	    .type = CONF_PATH,
+	    .doc = "Certificates that the issuer is checked against. Empty: those of the system." },
+	{ .name = "OIDC_ORG_CLAIM",
+	    .def = "org",
+	    .filled = true,
+	    .type = CONF_STR,
+	    .doc = "The claim that names the org; an org that does not exist is not made." },
+	{ .name = "OIDC_USER_CLAIM",
+	    .def = "sub",
+	    .filled = true,
+	    .type = CONF_STR,
+	    .doc = "The claim that names the user: never changing, and nobody else's." },
+	{ .name = "OIDC_GROUPS_CLAIM",
+	    .def = "groups",
+	    .filled = true,
+	    .type = CONF_STR,
+	    .doc = "The claim that lists a user's groups." },
+	{ .name = "OIDC_ADMIN_GROUP",
+	    .def = "",
+	    .type = CONF_STR,
+	    .doc = "Who is in this group may administer the org that the token names. Empty: nobody by a "
+		   "token." },
+	{ .name = "OIDC_SUPER_ADMIN",
+	    .def = "no",
+	    .type = CONF_BOOL,
+	    .doc = "May a token name the reserved org `admin`, whose admins operate this service? No: it is "
+		   "refused." },
+	{ .name = "OIDC_KEYS_REFRESH_S",
+	    .def = "300",
+	    .type = CONF_INT,
+	    .min = 1,
+	    .max = 86400,
+	    .doc =
+		"How often the issuer's keys are fetched; one that it has withdrawn may count for so long." },
+	{ .name = "OIDC_KEYS_STALE_S",
+	    .def = "3600",
+	    .type = CONF_INT,
+	    .min = 1,
+	    .max = 604800,
+	    .doc = "How much longer the keys count when they cannot be fetched." },
 
 	{ .section = "Logs",
 	    .name = "LOG_LEVEL",
@@ -217,6 +189,25 @@ const struct conf_key conf_keys[] = {
 	    .reload = true,
 	    .doc = "Largest pack that one push may bring; 0 for no limit." },
 
+	{ .section = "Limits of an organisation",
+	    .name = "ORG_REQUESTS_PER_MINUTE",
+	    .def = "0",
+	    .type = CONF_INT,
+	    .min = 0,
+	    .max = 1000000000,
+	    .reload = true,
+	    .doc = "Requests that one organisation may send in a minute, on all hosts together; more are "
+		   "answered "
+		   "429. 0 for no limit. `gatehouse org limit` sets another one for one organisation." },
+	{ .name = "ORG_CONCURRENT_RUNS",
+	    .def = "0",
+	    .type = CONF_INT,
+	    .min = 0,
+	    .max = 1000000000,
+	    .reload = true,
+	    .doc = "Coding runs that one organisation may have queued or at work at the same time; more are "
+		   "answered 429. 0 for no limit; `gatehouse org limit` as above." },
+
 	{ .section = "Coding runs",
 	    .name = "RUNNER_JOBS",
 	    .def = "4",
@@ -241,178 +232,37 @@ const struct conf_key conf_keys[] = {
 	    .def = "",
 	    .type = CONF_STR,
 	    .max = 16384,
-	    .wrong = tool_rows,
+	    .wrong = rule_tool_rows,
 	    .doc = "Other programs for the rows of the tool table: a JSON object from a tool's name to the "
 		   "arguments that stand "
 		   "before the prompt." },
 	{ .name = "ALLOW_HTTP_CLONE_HOSTS",
 	    .def = "",
 	    .type = CONF_STR,
-	    .wrong = host_list,
+	    .wrong = rule_host_list,
 	    .reload = true,
 	    .doc = "Hosts to which a clone credential may travel over cleartext http, separated by spaces. "
 		   "Empty: none." },
 	{ .name = "ALLOW_PRIVATE_CLONE_HOSTS",
 	    .def = "",
 	    .type = CONF_STR,
-	    .wrong = host_list,
+	    .wrong = rule_host_list,
 	    .reload = true,
 	    .doc = "Hosts that runs may clone from and push to though their addresses are not public ones, "
 		   "separated by spaces. Empty: none, "
 		   "so that nobody reaches the deployment's own network through a clone URL." },
-
-	{ .section = "This node",
-	    .name = "NODE_NAME",
-	    .def = "",
-	    .type = CONF_STR,
-	    .wrong = host_name,
-	    .doc = "Name of this host in the node table. Empty: its host name." },
-	{ .name = "NODE_ADDRESS",
-	    .def = "unix:/run/gatehouse/internal/door.sock",
-	    .type = CONF_STR,
-	    .wrong = unix_address,
-	    .doc =
-		"How the API and the runner reach this node's sandboxd, through nginx's internal server." },
-	{ .name = "INSTANCE",
-	    .def = "gatehouse",
-	    .type = CONF_STR,
-	    .wrong = slug,
-	    .doc = "Name of this deployment. Two deployments on one host need two: neither touches the "
-		   "other's sandboxes." },
-	{ .name = "NODE_CAPACITY",
-	    .def = "16",
-	    .type = CONF_INT,
-	    .min = 0,
-	    .max = 10000,
-	    .reload = true,
-	    .doc =
-		"Sandboxes this node holds at the same time; 0 offers none and lets the present ones end." },
-
-	{ .section = "Sandboxes",
-	    .name = "SANDBOX_OCI_RUNTIME",
-	    .def = "",
-	    .type = CONF_ENUM,
-	    .values = oci_runtimes,
-	    .doc = "Program behind the host's default boundary. Empty: the first of them that works here." },
-	{ .name = "SANDBOX_RUNTIMES",
-	    .def = "",
-	    .type = CONF_STR,
-	    .wrong = runtime_names,
-	    .doc = "Boundaries to try at start and offer if they work, separated by spaces, such as gvisor. "
-		   "Empty: all that are known." },
-	{ .name = "SANDBOX_RUNTIME_CLASS",
-	    .def = "",
-	    .type = CONF_STR,
-	    .max = 64,
-	    .doc = "Boundary preferred where a caller names none: runc, gvisor, kata-clh, kata-fc. With "
-		   "another name nothing is "
-		   "leased, and every lease says why. Empty: the host's default." },
-	{ .name = "SANDBOX_DIR",
-	    .def = "/var/lib/gatehouse/sandboxes",
-	    .type = CONF_PATH,
-	    .doc = "Directory of sandboxd for bundles and scratch space, owned by root." },
-	{ .name = "SANDBOX_SOCKET_DIR",
-	    .def = "",
-	    .type = CONF_PATH,
-	    .max = SOCKET_PATH_MAX,
-	    .doc = "Directory of the sandboxes' channels, at most 60 bytes. Empty: /run/gatehouse, "
-		   "$XDG_RUNTIME_DIR or the "
-		   "temporary directory, the first that is writable." },
-	{ .name = "SANDBOX_UID_BASE",
-	    .def = "1900000000",
-	    .type = CONF_INT,
-	    .min = 65536,
-	    .max = 4000000000,
-	    .doc = "First of the host's user ids that sandboxes run as; nobody else may use the range." },
-	{ .name = "SANDBOX_UID_COUNT",
-	    .def = "67108864",
-	    .type = CONF_INT,
-	    .min = 131072,
-	    .max = 2000000000,
-	    .doc = "How many user ids there are in the range; a sandbox takes 65536 while it lives." },
-	{ .name = "SANDBOX_START_TIMEOUT_S",
-	    .def = "90",
-	    .type = CONF_INT,
-	    .min = 1,
-	    .max = 600,
-	    .reload = true,
-	    .doc = "How long a new sandbox may take to answer before it is removed." },
-	{ .name = "SANDBOX_IDLE_S",
-	    .def = "300",
-	    .type = CONF_INT,
-	    .min = 0,
-	    .max = 86400,
-	    .reload = true,
-	    .doc = "A sandbox without a channel and without a command ends itself after this time; 0 for "
-		   "never." },
-	{ .name = "SANDBOX_MAX_TTL_S",
-	    .def = "86400",
-	    .type = CONF_INT,
-	    .min = 900,
-	    .max = 2592000,
-	    .reload = true,
-	    .doc = "Longest lease that a caller may ask for." },
-	{ .name = "SANDBOX_MEMORY_MB",
-	    .def = "2048",
-	    .type = CONF_INT,
-	    .min = 64,
-	    .max = 1048576,
-	    .reload = true,
-	    .doc = "Memory of a sandbox in MiB when its lease states none." },
-	{ .name = "SANDBOX_MAX_MEMORY_MB",
-	    .def = "8192",
-	    .type = CONF_INT,
-	    .min = 64,
-	    .max = 1048576,
-	    .reload = true,
-	    .doc = "Most memory a lease may ask for, in MiB." },
-	{ .name = "SANDBOX_CPUS",
-	    .def = "2",
-	    .type = CONF_INT,
-	    .min = 1,
-	    .max = 1024,
-	    .reload = true,
-	    .doc = "Processors of a sandbox when its lease states none." },
-	{ .name = "SANDBOX_MAX_CPUS",
-	    .def = "8",
-	    .type = CONF_INT,
-	    .min = 1,
-	    .max = 1024,
-	    .reload = true,
-	    .doc = "Most processors a lease may ask for." },
-	{ .name = "SANDBOX_PIDS",
-	    .def = "512",
-	    .type = CONF_INT,
-	    .min = 16,
-	    .max = 1000000,
-	    .reload = true,
-	    .doc = "Processes of a sandbox when its lease states none." },
-	{ .name = "SANDBOX_MAX_PIDS",
-	    .def = "4096",
-	    .type = CONF_INT,
-	    .min = 16,
-	    .max = 1000000,
-	    .reload = true,
-	    .doc = "Most processes a lease may ask for." },
-	{ .name = "SANDBOX_DISK_MB",
-	    .def = "1536",
-	    .type = CONF_INT,
-	    .min = 16,
-	    .max = 1048576,
-	    .reload = true,
-	    .doc = "Scratch space of a sandbox in MiB when its lease states none. It counts as memory and is "
-		   "at most three "
-		   "quarters of it." },
-	{ .name = "SANDBOX_MAX_DISK_MB",
-	    .def = "6144",
-	    .type = CONF_INT,
-	    .min = 16,
-	    .max = 1048576,
-	    .reload = true,
-	    .doc = "Most scratch space a lease may ask for, in MiB." },
-	{ .name = "BOX_BINARY",
-	    .def = "/usr/lib/gatehouse/gatehouse-box",
-	    .type = CONF_PATH,
-	    .doc = "The program that is process 1 of every sandbox; statically linked." },
 	{ .name = NULL },
 };
+
+/* In the order of the example. */
+static const struct conf_key *const tables[] = { conf_keys_service, conf_keys_sandbox, conf_keys_egress,
+	conf_keys_model, conf_keys_trace, conf_keys_money };
+
+const struct conf_key *conf_key_at(size_t i)
+{
+	for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
+		for (const struct conf_key *k = tables[t]; k->name != NULL; k++)
+			if (i-- == 0)
+				return k;
+	return NULL;
+}

@@ -1,134 +1,233 @@
 /*
- * Threads: two acceptors (accept, read parameters, queue), W workers (a request up to its reply), one thread a stream.
- * A call belongs to exactly one of them at a time: acceptor → queue → worker → stream thread; whoever holds it last
- * frees it. The lock guards the queue, the list of streams and the counts; nothing is read or written on a connection
- * under it. Accept, queue and drain never wait for a handler.
+ * Threads are all alike. A free one takes the first of these that is to be done: accept, where nobody does; the first call of
+ * the queue; accept, while a seat is free (fcgi_accept.c); else it parks. Who accepts a connection leaves the seat, reads the
+ * request and runs it to its log line: no call changes hands while there is room. Where W calls are run already it is queued, or
+ * refused where the queue is full. A call that may last (OP_STREAM, OP_LONG) is counted among the streams and no longer among
+ * the W, and at least W + 2 threads are left beside the streams: W calls, one that accepts, and one that reads.
+ *
+ * The lock guards the queue, the list of streams and the counts; nothing is read or written on a connection under it, and whom
+ * it is to wake is woken after it. Accept, queue and drain never wait for a handler.
  */
 #include "io/fcgi.h"
 
 #include <errno.h>
-#include <poll.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "io/fcgi_int.h"
 
-/* What a stream's thread needs at most: a handler with libpq and a JSON parser at LIMIT_JSON_DEPTH. Sanitizers need more. */
+/* What any request needs at most: a handler with libpq, TLS and a JSON parser at LIMIT_JSON_DEPTH. What is not touched costs
+ * nothing. Sanitizers need more. */
 #ifdef __SANITIZE_ADDRESS__
-enum { STREAM_STACK_BYTES = 2 << 20 };
+enum { STACK_BYTES = 4 << 20 };
 #else
-enum { STREAM_STACK_BYTES = 256 * 1024 };
+enum { STACK_BYTES = 512 * 1024 };
 #endif
-enum { ACCEPT_PAUSE_MS = 50 };
+enum { PARK_S = 2, BESIDE_WORKERS = 2, HEADS_MAX = 64 };
 
-/* ---- the queue: bounded, so that a request waits for at most queue / workers others before it */
+static void *thread(void *arg);
 
-static int queue_put(struct fcgi *f, struct fcgi_call *k)
+/* Counted before it exists: a drain that begins now waits for it. The lock is not held. */
+static int one_more(struct fcgi *f)
 {
+	pthread_attr_t a;
+	pthread_t t;
 	pthread_mutex_lock(&f->lock);
-	f->accepted++;
-	int rc = f->n_queued < f->o.queue ? 0 : -1;
-	if (rc == 0) {
-		*(f->first == NULL ? &f->first : &f->last->next) = k;
-		f->last = k;
-		f->n_queued++;
-		pthread_cond_signal(&f->ready);
-	} else {
-		f->refused++;
-	}
+	f->n_threads++;
 	pthread_mutex_unlock(&f->lock);
-	return rc;
+	if (pthread_attr_init(&a) != 0)
+		abort();
+	int rc = pthread_attr_setstacksize(&a, STACK_BYTES);
+	rc = rc != 0 ? rc : pthread_attr_setdetachstate(&a, PTHREAD_CREATE_DETACHED);
+	rc = rc != 0 ? rc : pthread_create(&t, &a, thread, f);
+	(void)pthread_attr_destroy(&a);
+	if (rc == 0)
+		return 0;
+	pthread_mutex_lock(&f->lock);
+	f->n_threads--;
+	pthread_mutex_unlock(&f->lock);
+	return -1;
 }
 
-/* NULL once draining, the acceptors are done and nothing is left. */
-static struct fcgi_call *queue_take(struct fcgi *f, bool was_busy)
+/* ---- what the functions down to the next line have in common: the lock is held */
+
+/* Threads that do not have a stream. */
+static int n_free(const struct fcgi *f)
 {
-	pthread_mutex_lock(&f->lock);
-	f->n_busy -= was_busy;
-	while (f->first == NULL && f->acceptors_left > 0)
-		pthread_cond_wait(&f->ready, &f->lock);
-	struct fcgi_call *k = f->first;
-	if (k != NULL) {
-		f->first = k->next;
-		k->next = NULL;
-		f->n_queued--;
-		f->n_busy++;
-	}
-	pthread_mutex_unlock(&f->lock);
+	return f->n_threads - f->n_streams;
+}
+
+/* A parked thread is to come; the caller signals `work` when it has given the lock back. False: none is parked. */
+static bool call_one(struct fcgi *f)
+{
+	bool there = f->n_parked > f->n_called;
+	f->n_called += there;
+	return there;
+}
+
+static void queue_put(struct fcgi *f, struct fcgi_call *k)
+{
+	*(f->first == NULL ? &f->first : &f->last->next) = k;
+	f->last = k;
+	f->n_queued++;
+}
+
+static struct fcgi_call *queue_take(struct fcgi *f)
+{
+	struct fcgi_call *k = f->n_busy < f->o.workers ? f->first : NULL;
+	if (k == NULL)
+		return NULL;
+	f->first = k->next;
+	k->next = NULL;
+	f->n_queued--;
+	f->n_busy++;
 	return k;
 }
 
-static void *worker(void *arg)
+/* False: there are more threads than are needed, and this one was not for a while. */
+static bool park(struct fcgi *f)
 {
-	struct fcgi *f = arg;
-	struct fcgi_call *k;
-	for (bool busy = false; (k = queue_take(f, busy)) != NULL; busy = true)
-		fcgi_request(k);
-	return NULL;
+	struct timespec until;
+	int rc = 0;
+	bool surplus = n_free(f) > f->o.workers + BESIDE_WORKERS;
+	(void)clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += PARK_S;
+	f->n_parked++;
+	while (f->n_called == 0 && !f->closed && rc == 0)
+		rc = surplus ? pthread_cond_timedwait(&f->work, &f->lock, &until)
+			     : pthread_cond_wait(&f->work, &f->lock);
+	f->n_parked--;
+	bool called = f->n_called > 0;
+	f->n_called -= called;
+	return called || rc == 0 || n_free(f) <= f->o.workers + BESIDE_WORKERS;
 }
 
 /* ---- accepting */
 
-static void wait_limits(int fd, int read_s, int write_s)
+/*
+ * Nobody may be left without somebody who accepts, as only that one can say "busy". So where no other does, one is called or
+ * made. Where that cannot be the seat is kept, and a peer that stalls in its request has all others wait for FCGI_HEAD_WAIT_S.
+ */
+static bool leave_seat(struct fcgi *f, int seat)
 {
-	struct timeval r = { .tv_sec = read_s }, w = { .tv_sec = write_s };
-	(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &r, sizeof r);
-	(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &w, sizeof w);
+	pthread_mutex_lock(&f->lock);
+	bool leaves = f->n_heads < HEADS_MAX, alone = leaves && f->n_seated == 1 && f->n_called == 0;
+	bool called = alone && call_one(f);
+	if (leaves) {
+		f->n_heads++;
+		f->n_seated--;
+		f->seats[seat].taken = false;
+	}
+	pthread_mutex_unlock(&f->lock);
+	if (called)
+		(void)pthread_cond_signal(&f->work);
+	if (!alone || called || one_more(f) == 0)
+		return leaves;
+	pthread_mutex_lock(&f->lock);
+	bool back = f->n_seated == 0; /* nobody has come meanwhile */
+	if (back) {
+		f->n_heads--;
+		f->n_seated++;
+		f->seats[seat].taken = true;
+	}
+	pthread_mutex_unlock(&f->lock);
+	return !back;
 }
 
-/*
- * We accept by ourselves (close-on-exec, time limits, no exit on EMFILE) and give libfcgi the connection as one that it kept
- * from an earlier request; with listen_sock -1 it cannot accept another when this one turns out broken. Afterwards
- * keepConnection is cleared whatever nginx asked for: one connection, one request.
- */
-static void take_connection(struct fcgi *f, int fd)
+/* What was accepted has been read (NULL: it was none), in a seat or not. It is returned where the caller is to run it; else it
+ * is in the queue, or refused. */
+static struct fcgi_call *admit(struct fcgi *f, struct fcgi_call *k, bool left)
 {
-	struct fcgi_call *k = fcgi_call_new(f);
-	wait_limits(fd, FCGI_HEAD_WAIT_S, FCGI_WRITE_WAIT_S);
-	k->req.ipcFd = fd;
-	k->req.keepConnection = 1;
-	if (FCGX_Accept_r(&k->req) != 0) {
-		fcgi_call_free(k);
-		return;
-	}
-	k->req.keepConnection = 0;
-	wait_limits(fd, FCGI_BODY_WAIT_S, FCGI_WRITE_WAIT_S);
-	if (queue_put(f, k) != 0) {
+	pthread_mutex_lock(&f->lock);
+	f->n_heads -= left;
+	f->accepted += k != NULL;
+	bool room = f->n_busy < f->o.workers, run = k != NULL && left && room && f->first == NULL;
+	bool queued = k != NULL && !run && f->n_queued < f->o.queue, refused = k != NULL && !run && !queued;
+	if (queued)
+		queue_put(f, k);
+	bool called = queued && room && !left && call_one(f);
+	f->n_busy += run;
+	f->refused += refused;
+	pthread_mutex_unlock(&f->lock);
+	if (called)
+		(void)pthread_cond_signal(&f->work);
+	if (refused) {
 		struct err e = { 0 };
 		err_set(&e, ERR_UNAVAILABLE, "The server is busy; try again shortly.");
 		e.reason = "busy";
 		fcgi_refuse(k, &e);
 	}
+	return run ? k : NULL;
 }
 
-static void *acceptor(void *arg)
+/*
+ * The lock is held, and a seat is free. NULL: there is something else to do. Whoever was called for the queue may come here, as the
+ * seat goes first: then another is called for it.
+ */
+static struct fcgi_call *sit(struct fcgi *f)
 {
-	struct fcgi *f = arg;
-	struct pollfd fds[2] = { { .fd = f->listen_fd, .events = POLLIN },
-		{ .fd = f->stop_fd, .events = POLLIN } };
-	/* Whoever connected to a socket of ours before the drain is still served; systemd keeps its socket for our successor. */
-	while (!atomic_load(&f->draining) || f->o.socket_path != NULL) {
-		int fd = accept4(f->listen_fd, NULL, NULL, SOCK_CLOEXEC);
-		if (fd >= 0) {
-			take_connection(f, fd);
-			continue;
-		}
-		if (errno == EINTR || errno == ECONNABORTED)
-			continue;
-		if (atomic_load(&f->draining))
-			break;
-		if (errno == EAGAIN)
-			(void)poll(fds, 2, -1);
-		else /* no descriptors or memory: somebody will end; meanwhile the backlog holds them */
-			(void)poll(fds + 1, 1, ACCEPT_PAUSE_MS);
+	int seat = 0;
+	while (f->seats[seat].taken)
+		seat++;
+	f->seats[seat].taken = true;
+	f->n_seated++;
+	bool waiting = f->first != NULL && f->n_busy < f->o.workers, called = waiting && call_one(f);
+	pthread_mutex_unlock(&f->lock);
+	if (called)
+		(void)pthread_cond_signal(&f->work);
+	else if (waiting)
+		(void)one_more(f); /* where that cannot be, whoever ends next takes it */
+	struct fcgi_call *k = NULL;
+	bool left = false;
+	for (int fd; !left && (fd = fcgi_accept(f, seat)) >= 0;) {
+		left = leave_seat(f, seat);
+		k = admit(f, fcgi_read_call(f, fd), left);
 	}
 	pthread_mutex_lock(&f->lock);
-	f->acceptors_left--;
-	pthread_cond_broadcast(&f->ready);
+	if (!left) {
+		f->closed = true;
+		f->n_seated--;
+		f->seats[seat].taken = false;
+		(void)pthread_cond_broadcast(&f->work);
+		(void)pthread_cond_broadcast(&f->fewer);
+	}
+	return k;
+}
+
+/* The lock is held. NULL: the thread is to end. */
+static struct fcgi_call *next_call(struct fcgi *f)
+{
+	for (;;) {
+		bool may_sit = !f->closed && f->n_seated < FCGI_SEATS;
+		struct fcgi_call *k = may_sit && f->n_seated == 0 ? NULL : queue_take(f);
+		if (k == NULL && may_sit)
+			k = sit(f);
+		else if (k == NULL && (f->closed || !park(f)))
+			return NULL;
+		if (k != NULL)
+			return k;
+	}
+}
+
+static void *thread(void *arg)
+{
+	struct fcgi *f = arg;
+	pthread_mutex_lock(&f->lock);
+	for (struct fcgi_call *k; (k = next_call(f)) != NULL;) {
+		pthread_mutex_unlock(&f->lock);
+		bool streamed = fcgi_request(k);
+		pthread_mutex_lock(&f->lock);
+		*(streamed ? &f->n_streams : &f->n_busy) -= 1;
+	}
+	/* `f` lives until all is counted: fcgi_drain waits for it under the lock. */
+	f->n_threads--;
+	(void)pthread_cond_broadcast(&f->fewer);
 	pthread_mutex_unlock(&f->lock);
 	return NULL;
 }
@@ -147,39 +246,13 @@ void fcgi_stream_end(struct fcgi_call *k)
 	pthread_mutex_unlock(&f->lock);
 }
 
-static void *stream(void *arg)
-{
-	struct fcgi_call *k = arg;
-	struct fcgi *f = k->f;
-	fcgi_finish(k);
-	/* `f` lives until this is counted: fcgi_drain waits for it under the lock. */
-	pthread_mutex_lock(&f->lock);
-	f->n_streams--;
-	pthread_cond_broadcast(&f->streams_less);
-	pthread_mutex_unlock(&f->lock);
-	return NULL;
-}
-
-static int stream_thread(struct fcgi_call *k)
-{
-	pthread_attr_t a;
-	pthread_t t;
-	if (pthread_attr_init(&a) != 0)
-		return -1;
-	int rc = pthread_attr_setstacksize(&a, STREAM_STACK_BYTES);
-	rc = rc != 0 ? rc : pthread_attr_setdetachstate(&a, PTHREAD_CREATE_DETACHED);
-	rc = rc != 0 ? rc : pthread_create(&t, &a, stream, k);
-	(void)pthread_attr_destroy(&a);
-	return rc == 0 ? 0 : -1;
-}
-
-/* Counted and listed before the thread exists: a drain that begins now waits for it. */
 int fcgi_stream(struct fcgi_call *k, struct err *e)
 {
 	struct fcgi *f = k->f;
 	pthread_mutex_lock(&f->lock);
-	bool room = f->n_streams < f->o.max_streams;
+	bool room = f->n_streams < f->o.max_streams, waiting = room && f->first != NULL;
 	if (room) {
+		f->n_busy--;
 		f->n_streams++;
 		k->streaming = true;
 		k->next = f->streams;
@@ -187,43 +260,45 @@ int fcgi_stream(struct fcgi_call *k, struct err *e)
 	} else {
 		f->refused++;
 	}
+	bool called = waiting && call_one(f), few = !f->closed && n_free(f) < f->o.workers + BESIDE_WORKERS;
 	pthread_mutex_unlock(&f->lock);
-	if (room && stream_thread(k) == 0)
+	if (called)
+		(void)pthread_cond_signal(&f->work);
+	if (room && (!(few || (waiting && !called)) || one_more(f) == 0))
 		return 0;
 	if (room) {
 		fcgi_stream_end(k);
 		k->streaming = false;
 		pthread_mutex_lock(&f->lock);
 		f->n_streams--;
+		f->n_busy++;
 		pthread_mutex_unlock(&f->lock);
 	}
 	e->retry_s = 5;
 	return err_set(e, ERR_UNAVAILABLE, "Too many streams are open on this server; try again shortly.");
 }
 
-static bool streams_gone(struct fcgi *f, int wait_s)
+static bool threads_gone(struct fcgi *f, int wait_s)
 {
 	struct timespec until;
 	(void)clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += wait_s;
 	int rc = 0;
-	while (f->n_streams > 0 && rc == 0)
-		rc = pthread_cond_timedwait(&f->streams_less, &f->lock, &until);
-	return f->n_streams == 0;
+	while (f->n_threads > 0 && rc == 0)
+		rc = pthread_cond_timedwait(&f->fewer, &f->lock, &until);
+	return f->n_threads == 0;
 }
 
-/* Streams end themselves when they see the drain; one that does not is cut off from its client. */
+/* Streams end themselves when they see the drain; one that does not is cut off from its client. The lock is held. */
 static void streams_drain(struct fcgi *f)
 {
-	pthread_mutex_lock(&f->lock);
-	if (!streams_gone(f, f->o.drain_s > 0 ? f->o.drain_s : FCGI_DRAIN_S)) {
-		for (struct fcgi_call *k = f->streams; k != NULL; k = k->next)
-			(void)shutdown(k->req.ipcFd, SHUT_RDWR);
-		/* A thread that does not even end then holds f: the process leaves it behind. */
-		if (!streams_gone(f, FCGI_CUT_WAIT_S))
-			log_warn("streams did not end in time");
-	}
-	pthread_mutex_unlock(&f->lock);
+	if (threads_gone(f, f->o.drain_s > 0 ? f->o.drain_s : FCGI_DRAIN_S))
+		return;
+	for (struct fcgi_call *k = f->streams; k != NULL; k = k->next)
+		(void)shutdown(k->req.ipcFd, SHUT_RDWR);
+	/* A thread that does not even end then holds f: the process leaves it behind. */
+	if (!threads_gone(f, FCGI_CUT_WAIT_S))
+		log_warn("streams did not end in time");
 }
 
 /* ---- start and end */
@@ -234,12 +309,12 @@ static struct fcgi *core_new(const struct fcgi_opts *o, int listen_fd, int stop_
 	f->o = *o;
 	f->listen_fd = listen_fd;
 	f->stop_fd = stop_fd;
+	f->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	atomic_init(&f->draining, false);
-	f->workers = xcalloc((size_t)o->workers, sizeof *f->workers);
 	pthread_condattr_t a;
 	if (pthread_mutex_init(&f->lock, NULL) != 0 || pthread_condattr_init(&a) != 0 ||
-	    pthread_condattr_setclock(&a, CLOCK_MONOTONIC) != 0 || pthread_cond_init(&f->ready, NULL) != 0 ||
-	    pthread_cond_init(&f->streams_less, &a) != 0)
+	    pthread_condattr_setclock(&a, CLOCK_MONOTONIC) != 0 || pthread_cond_init(&f->work, &a) != 0 ||
+	    pthread_cond_init(&f->fewer, &a) != 0)
 		abort();
 	(void)pthread_condattr_destroy(&a);
 	return f;
@@ -248,10 +323,11 @@ static struct fcgi *core_new(const struct fcgi_opts *o, int listen_fd, int stop_
 static void core_free(struct fcgi *f)
 {
 	(void)close(f->stop_fd);
+	if (f->spare_fd >= 0)
+		(void)close(f->spare_fd);
 	(void)pthread_mutex_destroy(&f->lock);
-	(void)pthread_cond_destroy(&f->ready);
-	(void)pthread_cond_destroy(&f->streams_less);
-	free(f->workers);
+	(void)pthread_cond_destroy(&f->work);
+	(void)pthread_cond_destroy(&f->fewer);
 	free(f);
 }
 
@@ -264,38 +340,39 @@ struct fcgi *fcgi_start(const struct fcgi_opts *o, struct err *e)
 		return NULL;
 	}
 	struct fcgi *f = core_new(o, steal_fd(&listen_fd), steal_fd(&stop_fd));
-	f->acceptors_left = N_ACCEPTORS;
-	/* Threads that cannot be made at the start mean limits far too low: the supervisor shows the abort. */
-	for (int i = 0; i < o->workers; i++)
-		if (pthread_create(&f->workers[i], NULL, worker, f) != 0)
-			abort();
-	for (int i = 0; i < N_ACCEPTORS; i++)
-		if (pthread_create(&f->acceptors[i], NULL, acceptor, f) != 0)
+	/* What cannot be made at the start means limits far too low: the supervisor shows the abort. */
+	fcgi_seats_open(f);
+	for (int i = 0; i < o->workers + BESIDE_WORKERS; i++)
+		if (one_more(f) != 0)
 			abort();
 	return f;
 }
 
 /*
  * The order matters: nobody new, streams are woken, the backlog and the queue are served, then streams get drain_s to say
- * where to resume. Workers end before streams are waited for, as a queued request may still become one.
+ * where to resume. Threads without a stream end before streams are waited for, as a queued request may still become one.
  */
 void fcgi_drain(struct fcgi *f)
 {
 	if (f->drained)
 		return;
-	atomic_store(&f->draining, true);
 	if (f->o.socket_path != NULL)
 		(void)shutdown(f->listen_fd, SHUT_RD); /* nobody new; the backlog stays */
+	atomic_store(&f->draining, true);
 	if (eventfd_write(f->stop_fd, 1) != 0)
 		abort();
 	if (f->o.on_drain != NULL)
 		f->o.on_drain(f->o.app);
-	for (int i = 0; i < N_ACCEPTORS; i++)
-		(void)pthread_join(f->acceptors[i], NULL);
+	pthread_mutex_lock(&f->lock);
+	while (!f->closed || f->n_seated > 0)
+		(void)pthread_cond_wait(&f->fewer, &f->lock);
+	/* The seats first: they would stay registered with a socket that systemd keeps. */
+	fcgi_seats_close(f);
 	(void)close(f->listen_fd);
-	for (int i = 0; i < f->o.workers; i++)
-		(void)pthread_join(f->workers[i], NULL);
+	while (n_free(f) > 0)
+		(void)pthread_cond_wait(&f->fewer, &f->lock);
 	streams_drain(f);
+	pthread_mutex_unlock(&f->lock);
 	f->drained = true;
 }
 
@@ -304,7 +381,7 @@ void fcgi_stop(struct fcgi *f)
 	if (f == NULL)
 		return;
 	fcgi_drain(f);
-	if (f->n_streams == 0)
+	if (f->n_streams + f->n_parked == 0)
 		core_free(f);
 }
 

@@ -1,11 +1,12 @@
 /*
  * fcgi.h - the FastCGI server core (libfcgi), shared by gatehouse-api and gatehouse-sandboxd.
- * Two acceptor threads without a mutex around accept put requests on a bounded queue for W workers; a full queue answers 503
- * at once. An OP_STREAM or OP_LONG op moves to a small-stack thread of its own, up to max_streams (then 503).
+ * The thread that accepts a request runs it; at most W of them at a time, and what comes meanwhile waits in a bounded queue; a full
+ * queue answers 503 at once. An OP_STREAM or OP_LONG op does not count among the W but among the streams, up to max_streams (then
+ * 503).
  * For every request: request id, route, identity (through the `identify` hook), limits, input check, handler, reply, log line.
  *
  * From nginx it needs the usual fastcgi_params (the path is DOCUMENT_URI: what nginx matched its locations with is what is
- * routed and authorised), fastcgi_keep_conn off, and GATEHOUSE_DOOR "internal" on the internal server. An OP_HIDDEN op without
+ * routed and authorised), fastcgi_keep_conn off, and GATEHOUSE_DOOR "internal" on the internal server, "e2b" on that of the E2B SDK. An OP_HIDDEN op without
  * a valid credential is answered with a Basic challenge (git and browsers ask people for one), any other with Bearer.
  */
 #pragma once
@@ -25,6 +26,8 @@ struct fcgi_opts {
 	int (*identify)(struct ctx *c, const struct principal **who, struct err *e);
 	/* May `who` run `op`? 0 or -1 with e. Called after routing, before the input is read. */
 	int (*authorise)(struct ctx *c, const struct op *op, struct err *e);
+	/* Run the op in place of op->run; may be NULL. */
+	json_t *(*call)(struct ctx *c, const struct op *op, json_t *in, struct err *e);
 	const char *(*org_of)(const struct principal *who); /* for the log line */
 	/* After every request, for metrics; op is NULL when none was found; may be NULL. */
 	void (*on_request)(void *app, const struct op *op, int status, int64_t duration_us);

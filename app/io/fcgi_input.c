@@ -95,7 +95,8 @@ json_t *fcgi_input(struct fcgi_call *k, const struct route *route, json_t *path_
 	}
 	auto_json json_t *more = NULL;
 	if (op_has_body(op, route)) {
-		if (no_query(k->c.query, e) != 0 || (more = body_fields(k, e)) == NULL)
+		bool lax = (op->flags & OP_LAX) != 0;
+		if ((!lax && no_query(k->c.query, e) != 0) || (more = body_fields(k, e)) == NULL)
 			return NULL;
 		query_coerce(op->in, path_params);
 	} else {

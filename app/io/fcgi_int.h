@@ -12,8 +12,7 @@
 #include "io/fcgi.h"
 
 enum {
-	FCGI_HEAD_WAIT_S =
-	    5, /* nginx sends all parameters at once; a peer that does not may stall an acceptor this long */
+	FCGI_HEAD_WAIT_S = 5,   /* nginx sends all parameters at once */
 	FCGI_BODY_WAIT_S = 90,  /* above nginx's client_body_timeout */
 	FCGI_WRITE_WAIT_S = 90, /* above nginx's send_timeout: it gives a stuck client up before we do */
 	FCGI_REQUEST_S = 60,    /* ctx.deadline_ms of what is not a stream */
@@ -22,9 +21,15 @@ enum {
 	FCGI_RETRY_S = 2,
 };
 
-enum { N_ACCEPTORS = 2 };
+/* Threads that wait for connections at the same time; more come as these have got one. Each seat has an epoll of its own, so that a
+ * connection wakes one of them, and the same one again and again where little is to be done. */
+enum { FCGI_SEATS = 4 };
+struct fcgi_seat {
+	int fd; /* listen_fd and stop_fd, readable */
+	bool taken;
+};
 
-/* One request, from accept to its log line. Made by an acceptor, run by a worker, maybe finished by a stream thread. */
+/* One request, from accept to its log line. Where it was not queued one thread has it all the time. */
 struct fcgi_call {
 	struct reply reply; /* first: the reply_vt functions get this pointer */
 	struct fcgi *f;
@@ -38,6 +43,8 @@ struct fcgi_call {
 	bool gone;                /* a write failed */
 	bool streaming;           /* in f->streams */
 	bool too_large, cut;      /* what was wrong with the body */
+	bool wire;                /* fcgi_wire_begin was called: libfcgi's streams are gone */
+	struct buf gathered;      /* and this waits for the next flush */
 	long long body_announced; /* Content-Length, -1 when not said */
 	size_t body_read, body_max;
 	char request_id[65];
@@ -47,14 +54,19 @@ struct fcgi_call {
 struct fcgi {
 	struct fcgi_opts o;
 	int listen_fd, stop_fd; /* stop_fd: an eventfd, readable once draining */
+	int spare_fd;           /* kept for when there is no other */
 	atomic_bool draining;
 	bool drained;
-	pthread_t acceptors[N_ACCEPTORS], *workers;
-	pthread_mutex_t lock; /* everything below */
-	pthread_cond_t ready, streams_less;
+	pthread_mutex_t lock;       /* everything below */
+	pthread_cond_t work, fewer; /* for who is parked; for the drain */
+	struct fcgi_seat seats[FCGI_SEATS];
+	bool closed;                    /* nobody accepts any more */
 	struct fcgi_call *first, *last; /* queue */
 	struct fcgi_call *streams;
-	int n_queued, n_streams, n_busy, acceptors_left;
+	/* All threads; those that are parked, and how many of these were called; those that accept; those that read what they
+	 * have accepted, outside a seat; those that run a call (W); those with a stream. */
+	int n_threads, n_parked, n_called, n_seated, n_heads, n_busy, n_streams;
+	int n_queued;
 	long long accepted, refused;
 };
 
@@ -64,12 +76,17 @@ int fcgi_socket(const char *path_or_null, const char *group_or_null, struct err 
 /* fcgi_request.c */
 struct fcgi_call *fcgi_call_new(struct fcgi *f);
 void fcgi_call_free(struct fcgi_call *k); /* finishes the FastCGI request */
-/* Up to the handler; an OP_STREAM or OP_LONG op goes on in a thread through fcgi_stream. Takes the call. */
-void fcgi_request(struct fcgi_call *k);
+/* To its log line; an OP_STREAM or OP_LONG op passes fcgi_stream. Takes the call; true: it was a stream at its end. */
+bool fcgi_request(struct fcgi_call *k);
 /* Answer with an error instead of running it; logged. Takes the call. */
 void fcgi_refuse(struct fcgi_call *k, const struct err *e);
-/* The handler and the reply; takes the call. */
-void fcgi_finish(struct fcgi_call *k);
+
+/* fcgi_accept.c */
+void fcgi_seats_open(struct fcgi *f);
+void fcgi_seats_close(struct fcgi *f);
+int fcgi_accept(struct fcgi *f, int seat); /* a connection; -1: nobody is accepted any more */
+struct fcgi_call *fcgi_read_call(
+    struct fcgi *f, int fd); /* up to its parameters' end; NULL: it was none. Takes fd */
 
 /* fcgi_input.c: path, query and body as one checked object; NULL with e. */
 json_t *fcgi_input(struct fcgi_call *k, const struct route *route, json_t *path_params, struct err *e);
@@ -80,6 +97,12 @@ void fcgi_reply_json(struct fcgi_call *k, int status, const json_t *v);
 void fcgi_reply_error(struct fcgi_call *k, const struct err *e, const char *allow);
 const char *fcgi_param(const struct fcgi_call *k, const char *name);
 
-/* fcgi.c: run fcgi_finish(k) in a thread of its own; -1 with e when there are too many. */
+/* fcgi_wire.c: from here on the reply's records are written by us. The body was read to its end, nothing was written yet. */
+void fcgi_wire_begin(struct fcgi_call *k);
+int fcgi_wire_write(struct fcgi_call *k, const char *p, size_t n); /* -1: the client is gone */
+int fcgi_wire_flush(struct fcgi_call *k);
+void fcgi_wire_end(struct fcgi_call *k);
+
+/* fcgi.c: from here on k is a stream and no longer one of the W; -1 with e when there are too many. */
 int fcgi_stream(struct fcgi_call *k, struct err *e);
 void fcgi_stream_end(struct fcgi_call *k);

@@ -22,6 +22,8 @@ static struct fcgi_call *call_of(struct reply *r)
 
 static int put(struct fcgi_call *k, const char *p, size_t n)
 {
+	if (k->wire)
+		return fcgi_wire_write(k, p, n);
 	while (n > 0 && !k->gone) {
 		int some = n > 1 << 20 ? 1 << 20 : (int)n;
 		if (FCGX_PutStr(p, some, k->req.out) != some)
@@ -38,12 +40,14 @@ static const char *phrase(int status)
 	static const struct {
 		int status;
 		const char *text;
-	} known[] = { { 200, "OK" }, { 201, "Created" }, { 202, "Accepted" }, { 206, "Partial Content" },
-		{ 304, "Not Modified" }, { 400, "Bad Request" }, { 401, "Unauthorized" },
-		{ 403, "Forbidden" }, { 404, "Not Found" }, { 405, "Method Not Allowed" },
-		{ 409, "Conflict" }, { 413, "Content Too Large" }, { 415, "Unsupported Media Type" },
-		{ 429, "Too Many Requests" }, { 500, "Internal Server Error" }, { 502, "Bad Gateway" },
-		{ 503, "Service Unavailable" }, { 504, "Gateway Timeout" }, { 507, "Insufficient Storage" } };
+	} known[] = { { 200, "OK" }, { 201, "Created" }, { 202, "Accepted" }, { 204, "No Content" },
+		{ 206, "Partial Content" }, { 304, "Not Modified" }, { 400, "Bad Request" },
+		{ 401, "Unauthorized" }, { 402, "Payment Required" }, { 403, "Forbidden" },
+		{ 404, "Not Found" }, { 405, "Method Not Allowed" }, { 409, "Conflict" },
+		{ 413, "Content Too Large" }, { 415, "Unsupported Media Type" },
+		{ 416, "Range Not Satisfiable" }, { 429, "Too Many Requests" },
+		{ 500, "Internal Server Error" }, { 502, "Bad Gateway" }, { 503, "Service Unavailable" },
+		{ 504, "Gateway Timeout" }, { 507, "Insufficient Storage" } };
 	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
 		if (known[i].status == status)
 			return known[i].text;
@@ -54,6 +58,9 @@ static int on_head(struct reply *r, int status, const char *headers)
 {
 	char line[64];
 	struct fcgi_call *k = call_of(r);
+	/* A reply that may last, to a request that is read. */
+	if (r->unbuffered && k->streaming && (k->op->flags & OP_RAW_IN) == 0)
+		fcgi_wire_begin(k);
 	int n = snprintf(line, sizeof line, "Status: %d %s", status, phrase(status));
 	/* nginx keeps a flushed head back (postpone_output) when padding follows it in its FastCGI record; spaces at the end of the
 	 * status, which it strips, bring the head to a multiple of 8, and a stream's reader sees it at once. */
@@ -73,6 +80,8 @@ static int on_write(struct reply *r, const void *p, size_t n)
 static int on_flush(struct reply *r)
 {
 	struct fcgi_call *k = call_of(r);
+	if (k->wire)
+		return fcgi_wire_flush(k);
 	if (!k->gone && FCGX_FFlush(k->req.out) != 0)
 		k->gone = true;
 	return k->gone ? -1 : 0;
@@ -94,6 +103,8 @@ static int get_some(FCGX_Stream *in, char *p, size_t n)
 static ssize_t on_read(struct reply *r, void *p, size_t n)
 {
 	struct fcgi_call *k = call_of(r);
+	if (k->wire)
+		return 0;
 	int got = get_some(k->req.in, p, n);
 	if (got > 0)
 		k->body_read += (size_t)got;
@@ -156,7 +167,7 @@ void fcgi_reply_error(struct fcgi_call *k, const struct err *e, const char *allo
 	struct ctx *c = &k->c;
 	if (e->code == ERR_METHOD && allow != NULL)
 		reply_header(c, "Allow", allow);
-	if (e->code == ERR_UNAVAILABLE || e->code == ERR_RATE)
+	if (e->code == ERR_UNAVAILABLE || e->code == ERR_RATE || e->retry_s > 0)
 		reply_header(
 		    c, "Retry-After", mem_fmt(k->mem, "%d", e->retry_s > 0 ? e->retry_s : FCGI_RETRY_S));
 	bool challenged = k->reply.headers != NULL && strstr(k->reply.headers, "WWW-Authenticate:") != NULL;

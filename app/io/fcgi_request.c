@@ -35,9 +35,15 @@ struct fcgi_call *fcgi_call_new(struct fcgi *f)
 
 void fcgi_call_free(struct fcgi_call *k)
 {
+	if (k->wire)
+		fcgi_wire_end(k);
 	if (k->streaming)
 		fcgi_stream_end(k);
+	/* libfcgi waits for nginx to close first, as closing with something unread would cost nginx the reply. Where the input was
+	 * read to its end nothing is unread, and a worker need not sleep once more. */
+	k->req.detached = k->in != NULL && (k->op->flags & OP_RAW_IN) == 0;
 	FCGX_Finish_r(&k->req);
+	buf_free(&k->gathered);
 	json_decref(k->in);
 	mem_free(k->mem);
 	free(k);
@@ -72,10 +78,11 @@ static const char *take_traceparent(struct fcgi_call *k)
 	return mem_fmt(k->mem, "00-%.32s-%s-%.2s", t + 3, hex, t + 53);
 }
 
-/* nginx has decoded and normalised it; what is still not plain is refused rather than interpreted a second time. */
+/* nginx has decoded and normalised it; what is still not plain is refused rather than interpreted a second time, and so is what
+ * only became this path by that. */
 static int take_path(struct fcgi_call *k, struct err *e)
 {
-	const char *p = fcgi_param(k, "DOCUMENT_URI");
+	const char *p = fcgi_param(k, "DOCUMENT_URI"), *raw = fcgi_param(k, "REQUEST_URI");
 	k->c.path = p == NULL ? "" : p;
 	size_t n = strlen(k->c.path);
 	bool plain = n > 0 && p[0] == '/' && n <= LIMIT_PATH_BYTES && utf8_valid(p, n) == n;
@@ -85,8 +92,17 @@ static int take_path(struct fcgi_call *k, struct err *e)
 	while (plain && str_cut(&rest, '/', &seg))
 		plain = !str_eq(seg, ".") && !str_eq(seg, "..");
 	return plain
-	    ? 0
+	    ? raw == NULL ? 0 : route_raw(raw, e)
 	    : err_set(e, ERR_BAD_REQUEST, "The path must be plain UTF-8 without control or dot segments.");
+}
+
+/* What nginx does not say, or in words that this version does not know, is the public door. */
+static enum op_door take_door(struct fcgi_call *k)
+{
+	const char *door = fcgi_param(k, "GATEHOUSE_DOOR");
+	if (door != NULL && strcmp(door, "internal") == 0)
+		return DOOR_INTERNAL;
+	return door != NULL && strcmp(door, "e2b") == 0 ? DOOR_E2B : DOOR_PUBLIC;
 }
 
 static void take_context(struct fcgi_call *k)
@@ -108,6 +124,7 @@ static void take_context(struct fcgi_call *k)
 		.method = method == NULL ? "" : method,
 		.path = "",
 		.query = fcgi_param(k, "QUERY_STRING"),
+		.door = take_door(k),
 		.deadline_ms = clock_ms() + (int64_t)FCGI_REQUEST_S * 1000,
 	};
 }
@@ -130,10 +147,15 @@ static void log_request(struct fcgi_call *k, const struct err *e)
 		o->on_request(o->app, k->op, k->reply.status, us);
 }
 
-static void end_with_error(struct fcgi_call *k, const struct err *e, const char *allow)
+static void tell_error(struct fcgi_call *k, const struct err *e, const char *allow)
 {
 	if (k->op == NULL || k->op->refuse == NULL || !k->op->refuse(&k->c, e))
 		fcgi_reply_error(k, e, allow);
+}
+
+static void end_with_error(struct fcgi_call *k, const struct err *e, const char *allow)
+{
+	tell_error(k, e, allow);
 	log_request(k, e);
 	fcgi_call_free(k);
 }
@@ -144,7 +166,7 @@ void fcgi_refuse(struct fcgi_call *k, const struct err *e)
 	end_with_error(k, e, NULL);
 }
 
-static bool has_thread(const struct op *op)
+static bool may_last(const struct op *op)
 {
 	return (op->flags & (OP_STREAM | OP_LONG)) != 0;
 }
@@ -153,39 +175,18 @@ static bool has_thread(const struct op *op)
 static int prepare(struct fcgi_call *k, struct route_match *m, struct err *e)
 {
 	const struct fcgi_opts *o = &k->f->o;
-	const char *door = fcgi_param(k, "GATEHOUSE_DOOR");
-	if (take_path(k, e) != 0 ||
-	    route_find(
-		o->tables, k->c.method, k->c.path, door != NULL && strcmp(door, "internal") == 0, m, e) != 0)
+	if (take_path(k, e) != 0 || route_find(o->tables, k->c.method, k->c.path, k->c.door, m, e) != 0)
 		return -1;
 	k->op = m->op;
 	k->body_max = m->op->max_body_bytes != 0 ? m->op->max_body_bytes : LIMIT_BODY_BYTES;
 	k->reply.unbuffered = (m->op->flags & OP_STREAM) != 0;
-	if (has_thread(m->op))
+	if (may_last(m->op))
 		k->c.deadline_ms = INT64_MAX;
 	if ((o->identify != NULL && o->identify(&k->c, &k->c.who, e) != 0) ||
 	    (o->authorise != NULL && o->authorise(&k->c, m->op, e) != 0))
 		return -1;
 	k->in = fcgi_input(k, m->route, m->path_params, e);
 	return k->in == NULL ? -1 : 0;
-}
-
-void fcgi_request(struct fcgi_call *k)
-{
-	struct err e = { 0 };
-	struct route_match m = { 0 };
-	take_context(k);
-	int rc = prepare(k, &m, &e);
-	json_decref(m.path_params);
-	if (rc == 0 && has_thread(k->op)) {
-		if (fcgi_stream(k, &e) == 0)
-			return; /* k belongs to the stream's thread */
-		rc = -1;
-	}
-	if (rc != 0)
-		end_with_error(k, &e, m.allow);
-	else
-		fcgi_finish(k);
 }
 
 /* A handler that gave up because of the body's fault gets the fault's own status. */
@@ -198,15 +199,17 @@ static void body_fault(const struct fcgi_call *k, struct err *e)
 		err_replace(e, ERR_BAD_REQUEST, "The body ended before its announced length; send it again.");
 }
 
-void fcgi_finish(struct fcgi_call *k)
+/* The handler and the reply. */
+static void finish(struct fcgi_call *k)
 {
 	struct err e = { 0 };
-	auto_json json_t *out = k->op->run(&k->c, k->in, &e);
+	auto_json json_t *out = k->f->o.call != NULL ? k->f->o.call(&k->c, k->op, k->in, &e)
+						     : k->op->run(&k->c, k->in, &e);
 	if (!k->reply.begun && (out == NULL || json_is_true(out))) {
 		body_fault(k, &e);
 		/* A handler that returns neither a reply nor an error is broken; err_set keeps an error that is there. */
 		err_set(&e, ERR_INTERNAL, "The op gave no answer.");
-		fcgi_reply_error(k, &e, NULL);
+		tell_error(k, &e, NULL);
 	} else if (!k->reply.begun) {
 		int status = k->reply.status != 0 ? k->reply.status
 		    : k->op->status != 0          ? k->op->status
@@ -215,4 +218,19 @@ void fcgi_finish(struct fcgi_call *k)
 	}
 	log_request(k, &e);
 	fcgi_call_free(k);
+}
+
+bool fcgi_request(struct fcgi_call *k)
+{
+	struct err e = { 0 };
+	struct route_match m = { 0 };
+	take_context(k);
+	int rc = prepare(k, &m, &e);
+	json_decref(m.path_params);
+	bool streams = rc == 0 && may_last(k->op) && (rc = fcgi_stream(k, &e)) == 0;
+	if (rc != 0)
+		end_with_error(k, &e, m.allow);
+	else
+		finish(k);
+	return streams;
 }

@@ -1,44 +1,34 @@
 #include "io/http.h"
 
 #include <curl/curl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
-#include "base/clock.h"
 #include "base/js.h"
 #include "base/str.h"
+#include "io/http_int.h"
+#include "io/http_pool.h"
 
 enum {
-	ASK_MS = 200, /* how often cancel and idle are looked at */
-	CONNECT_DEFAULT_MS = 5000,
 	REPLY_DEFAULT_BYTES = 1 << 20,
 	ERROR_REPLY_BYTES = 64 * 1024, /* of an error while streaming; the rest is read and forgotten */
 	PIECE_BYTES = 64 * 1024,
-	HEADER_MAX_BYTES = 8192,
 };
-
-enum ending { GOING, CANCELLED, TOO_LARGE, TOTAL_PASSED, IDLE_PASSED };
 
 struct transfer {
 	const struct http_req *q;
 	struct http_res *res;
 	CURL *easy;
-	enum ending why;
-	bool head_ended;                   /* the empty line after the last headers came */
-	int64_t end_ms, last_ms, asked_ms; /* end_ms 0: no total limit */
+	enum http_ending why;
+	bool head_ended; /* the empty line after the last headers came */
+	bool told;       /* on_head was called */
+	struct http_watch watch;
 	curl_off_t moved;
 };
 
-static void auto_easyp(CURL **p)
-{
-	curl_easy_cleanup(*p);
-}
-static void auto_multip(CURLM **p)
-{
-	(void)curl_multi_cleanup(*p);
-}
 /* Headers may hold a credential. */
 static void auto_slistp(struct curl_slist **p)
 {
@@ -74,18 +64,42 @@ static size_t on_body(char *p, size_t size, size_t n, void *arg)
 	n *= size;
 	long status = 0;
 	(void)curl_easy_getinfo(t->easy, CURLINFO_RESPONSE_CODE, &status);
-	if (t->q->on_data != NULL && status >= 200 && status < 300) {
-		if (t->q->on_data(t->q->arg, p, n) == 0)
-			return n;
-		t->why = CANCELLED;
-		return CURL_WRITEFUNC_ERROR;
-	}
-	size_t left = t->res->body.max - t->res->body.n, take = n < left ? n : left;
-	(void)buf_add(&t->res->body, p, take);
-	if (take == n || t->q->on_data != NULL)
-		return n;
-	t->why = TOO_LARGE;
-	return CURL_WRITEFUNC_ERROR;
+	t->res->status = (int)status;
+	t->why = http_take(t->q, t->res, p, n);
+	return t->why == HTTP_GOING ? n : CURL_WRITEFUNC_ERROR;
+}
+
+/* A value that does not fit is left out, never cut. */
+static void copy_header(CURL *c, const char *name, char *out, size_t size)
+{
+	struct curl_header *h = NULL;
+	if (curl_easy_header(c, name, 0, CURLH_HEADER, -1, &h) == CURLHE_OK && strlen(h->value) < size)
+		memcpy(out, h->value, strlen(h->value) + 1);
+}
+
+static int64_t retry_after_ms(CURL *c)
+{
+	char text[24] = "";
+	long long ms = -1;
+	copy_header(c, "retry-after-ms", text, sizeof text); /* some model vendors', finer than seconds */
+	if (text[0] != 0 && str_int(text, 0, INT_MAX, &ms))
+		return ms;
+	curl_off_t s = 0; /* of both forms, a date as the difference from now */
+	text[0] = 0;
+	(void)curl_easy_getinfo(c, CURLINFO_RETRY_AFTER, &s);
+	copy_header(c, "Retry-After", text, sizeof text);
+	return s > 0 ? (s < INT_MAX ? s * 1000 : INT_MAX) : strcmp(text, "0") == 0 ? 0 : -1;
+}
+
+static void take_head(const struct transfer *t)
+{
+	struct http_res *res = t->res;
+	long status = 0;
+	(void)curl_easy_getinfo(t->easy, CURLINFO_RESPONSE_CODE, &status);
+	res->status = (int)status;
+	copy_header(t->easy, "Content-Type", res->content_type, sizeof res->content_type);
+	copy_header(t->easy, "Location", res->location, sizeof res->location);
+	res->retry_after_ms = retry_after_ms(t->easy);
 }
 
 static size_t on_header(char *p, size_t size, size_t n, void *arg)
@@ -95,7 +109,16 @@ static size_t on_header(char *p, size_t size, size_t n, void *arg)
 		t->head_ended = false;
 	else if (size * n > 0 && (p[0] == '\r' || p[0] == '\n'))
 		t->head_ended = true;
-	return size * n;
+	if (t->q->on_head == NULL || !t->head_ended || t->told)
+		return size * n;
+	take_head(t);
+	if (t->res->status < 200) /* an interim answer */
+		return size * n;
+	t->told = true;
+	if (t->q->on_head(t->q->arg, t->res) == 0)
+		return size * n;
+	t->why = HTTP_CANCELLED;
+	return 0;
 }
 
 static size_t on_send(char *p, size_t size, size_t n, void *arg)
@@ -104,7 +127,7 @@ static size_t on_send(char *p, size_t size, size_t n, void *arg)
 	ssize_t got = t->q->body_read(t->q->arg, p, size * n);
 	if (got >= 0)
 		return (size_t)got;
-	t->why = CANCELLED;
+	t->why = HTTP_CANCELLED;
 	return CURL_READFUNC_ABORT;
 }
 
@@ -119,9 +142,8 @@ static curl_socket_t on_socket(void *arg, curlsocktype purpose, struct curl_sock
 
 static int add_header(struct curl_slist **to, const char *line, struct err *e)
 {
-	if (strpbrk(line, "\r\n") != NULL)
-		return err_set(
-		    e, ERR_INTERNAL, "A header of a request to another service holds a line break.");
+	if (http_line_ok(line, e) != 0)
+		return -1;
 	struct curl_slist *l = curl_slist_append(*to, line);
 	if (l == NULL)
 		abort();
@@ -142,11 +164,16 @@ static int headers(const struct http_req *q, struct curl_slist **to, struct err 
 	}
 	if (!typed && add_header(to, "Content-Type:", e) != 0)
 		return -1;
+	/* What is packed although it was not asked for is unpacked all the same; a packed stream would come late. */
+	if (q->decode && add_header(to, "Accept-Encoding: identity", e) != 0)
+		return -1;
 	if (q->bearer == NULL)
 		return 0;
-	struct buf line AUTO(auto_wipep) = BUF(HEADER_MAX_BYTES);
-	if (buf_room(&line, HEADER_MAX_BYTES) == NULL || /* all at once: growing would leave unwiped copies */
-	    buf_str(&line, "Authorization: Bearer ") != 0 || buf_str(&line, secret_use(q->bearer)) != 0)
+	struct buf line AUTO(auto_wipep) = BUF(HTTP_HEADER_BYTES);
+	if (buf_room(&line, HTTP_HEADER_BYTES) ==
+		NULL || /* all at once: growing would leave unwiped copies */
+	    buf_str(&line, "Authorization: Bearer ") != 0 ||
+	    buf_str(&line, secret_use(q->bearer)) != 0)
 		return err_set(e, ERR_INTERNAL, "The credential for another service is too long.");
 	return add_header(to, buf_c(&line), e);
 }
@@ -172,9 +199,12 @@ static bool set_body(CURL *c, const struct http_req *q, struct transfer *t)
 	return ok;
 }
 
-static bool set_all(CURL *c, const struct http_req *q, struct transfer *t, struct curl_slist *head)
+static bool set_all(
+    CURL *c, const struct http_req *q, struct transfer *t, struct curl_slist *head, struct curl_slist *pin)
 {
 	bool ok = set_body(c, q, t);
+	if (pin != NULL)
+		SET(CURLOPT_RESOLVE, pin);
 	SET(CURLOPT_URL, q->url);
 	SET(CURLOPT_PROTOCOLS_STR, "http,https");
 	SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
@@ -189,9 +219,13 @@ static bool set_all(CURL *c, const struct http_req *q, struct transfer *t, struc
 		SET(CURLOPT_UNIX_SOCKET_PATH, q->unix_socket);
 	SET(CURLOPT_HTTPHEADER, head);
 	SET(CURLOPT_USERAGENT, "gatehouse");
-	SET(CURLOPT_CONNECTTIMEOUT_MS, (long)(q->connect_ms > 0 ? q->connect_ms : CONNECT_DEFAULT_MS));
+	SET(CURLOPT_CONNECTTIMEOUT_MS, (long)(q->connect_ms > 0 ? q->connect_ms : HTTP_CONNECT_MS));
 	SET(CURLOPT_TCP_KEEPALIVE, 1L);
-	SET(CURLOPT_BUFFERSIZE, (long)PIECE_BYTES);
+	SET(CURLOPT_BUFFERSIZE, q->piece_bytes != 0 ? (long)q->piece_bytes : (long)PIECE_BYTES);
+	if (q->decode)
+		SET(CURLOPT_ACCEPT_ENCODING, "gzip, deflate");
+	if (!q->keep)
+		SET(CURLOPT_FORBID_REUSE, 1L);
 	SET(CURLOPT_OPENSOCKETFUNCTION, on_socket);
 	SET(CURLOPT_HEADERFUNCTION, on_header);
 	SET(CURLOPT_HEADERDATA, t);
@@ -202,36 +236,16 @@ static bool set_all(CURL *c, const struct http_req *q, struct transfer *t, struc
 
 /* ---- the transfer */
 
-/* What must end the transfer now: the caller's wish, its time, or silence. */
-static enum ending look(struct transfer *t)
+static enum http_ending look(struct transfer *t)
 {
-	int64_t now = clock_ms();
 	curl_off_t up = 0, down = 0;
 	(void)curl_easy_getinfo(t->easy, CURLINFO_SIZE_UPLOAD_T, &up);
 	(void)curl_easy_getinfo(t->easy, CURLINFO_SIZE_DOWNLOAD_T, &down);
 	if (up + down != t->moved) {
 		t->moved = up + down;
-		t->last_ms = now;
+		http_watch_moved(&t->watch);
 	}
-	if (t->end_ms != 0 && now >= t->end_ms)
-		return TOTAL_PASSED;
-	if (t->q->idle_ms > 0 && now - t->last_ms >= t->q->idle_ms)
-		return IDLE_PASSED;
-	if (t->q->cancelled == NULL || now - t->asked_ms < ASK_MS)
-		return GOING;
-	t->asked_ms = now;
-	return t->q->cancelled(t->q->arg) ? CANCELLED : GOING;
-}
-
-/* Longest useful wait: until the next question or limit. */
-static int wait_ms(const struct transfer *t)
-{
-	int64_t now = clock_ms(), ms = ASK_MS;
-	if (t->end_ms != 0 && t->end_ms - now < ms)
-		ms = t->end_ms - now;
-	if (t->q->idle_ms > 0 && t->last_ms + t->q->idle_ms - now < ms)
-		ms = t->last_ms + t->q->idle_ms - now;
-	return ms < 0 ? 0 : (int)ms;
+	return http_watch_look(&t->watch);
 }
 
 static CURLcode run(struct transfer *t, CURLM *multi)
@@ -239,13 +253,13 @@ static CURLcode run(struct transfer *t, CURLM *multi)
 	if (curl_multi_add_handle(multi, t->easy) != CURLM_OK)
 		abort();
 	int running = 1;
-	while (running != 0 && t->why == GOING) {
+	while (running != 0 && t->why == HTTP_GOING) {
 		if (curl_multi_perform(multi, &running) != CURLM_OK)
 			break;
-		if (t->why == GOING && running != 0)
+		if (t->why == HTTP_GOING && running != 0)
 			t->why = look(t);
-		if (t->why == GOING && running != 0 &&
-		    curl_multi_poll(multi, NULL, 0, wait_ms(t), NULL) != CURLM_OK)
+		if (t->why == HTTP_GOING && running != 0 &&
+		    curl_multi_poll(multi, NULL, 0, http_watch_wait_ms(&t->watch), NULL) != CURLM_OK)
 			break;
 	}
 	CURLcode rc = CURLE_RECV_ERROR; /* of a transfer that did not come to its own end */
@@ -259,19 +273,8 @@ static CURLcode run(struct transfer *t, CURLM *multi)
 
 static int failed(const struct transfer *t, CURLcode rc, struct err *e)
 {
-	switch (t->why) {
-	case CANCELLED:
-		if (e->code == ERR_NONE)
-			e->reason = "cancelled";
-		return err_set(e, ERR_TIMEOUT, "The request was given up before its reply was complete.");
-	case TOO_LARGE:
-		return err_set(e, ERR_UPSTREAM, "Another service answered with more than is accepted.");
-	case TOTAL_PASSED:
-	case IDLE_PASSED:
-		return err_set(e, ERR_TIMEOUT, "Another service did not answer in time; try again.");
-	case GOING:
-		break;
-	}
+	if (t->why != HTTP_GOING)
+		return http_ended(t->why, e);
 	/* curl's own texts for a code hold no address. */
 	const char *text = curl_easy_strerror(rc);
 	switch (rc) {
@@ -291,12 +294,14 @@ static int failed(const struct transfer *t, CURLcode rc, struct err *e)
 	}
 }
 
-/* A value that does not fit is left out, never cut. */
-static void copy_header(CURL *c, const char *name, char *out, size_t size)
+/* With a plus: it is forgotten like any other answer of a resolver. */
+static char *pin_text(const char *pin)
 {
-	struct curl_header *h = NULL;
-	if (curl_easy_header(c, name, 0, CURLH_HEADER, -1, &h) == CURLHE_OK && strlen(h->value) < size)
-		memcpy(out, h->value, strlen(h->value) + 1);
+	size_t n = strlen(pin);
+	char *out = xcalloc(n + 2, 1);
+	out[0] = '+';
+	memcpy(out + 1, pin, n);
+	return out;
 }
 
 int http_do(const struct http_req *q, struct http_res *res, struct err *e)
@@ -304,28 +309,27 @@ int http_do(const struct http_req *q, struct http_res *res, struct err *e)
 	size_t max = q->on_data != NULL ? ERROR_REPLY_BYTES
 	    : q->max_reply_bytes != 0   ? q->max_reply_bytes
 					: REPLY_DEFAULT_BYTES;
-	*res = (struct http_res){ .body = BUF(max) };
+	*res = (struct http_res){ .body = BUF(max), .retry_after_ms = -1 };
+	if (http_keep_can(q))
+		return http_keep_do(q, res, e);
 	struct curl_slist *head AUTO(auto_slistp) = NULL;
 	if (headers(q, &head, e) != 0)
 		return -1;
-	CURLM *multi AUTO(auto_multip) = curl_multi_init();
-	CURL *easy AUTO(auto_easyp) = curl_easy_init();
-	if (multi == NULL || easy == NULL)
+	struct curl_slist *pin AUTO(auto_slistp) = NULL;
+	auto_free char *pinned = q->pin == NULL ? NULL : pin_text(q->pin);
+	if (pinned != NULL && (pin = curl_slist_append(NULL, pinned)) == NULL)
 		abort();
-	int64_t now = clock_ms();
-	struct transfer t = { .q = q, .res = res, .easy = easy, .last_ms = now, .asked_ms = now };
-	if (q->total_ms > 0)
-		t.end_ms = now + q->total_ms;
-	if (!set_all(easy, q, &t, head))
+	struct http_handle h = http_handle_take(q);
+	struct transfer t = { .q = q, .res = res, .easy = h.easy, .watch = http_watch_new(q) };
+	if (!set_all(h.easy, q, &t, head, pin)) {
+		http_handle_give(&h, false);
 		return err_set(e, ERR_INTERNAL, "A request to another service could not be made.");
-	CURLcode rc = run(&t, multi);
+	}
+	CURLcode rc = run(&t, h.multi);
 	if (rc == CURLE_OK && !t.head_ended)
 		rc = CURLE_WEIRD_SERVER_REPLY; /* curl takes a head that was cut for a whole one */
-	long status = 0;
-	(void)curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
-	res->status = (int)status;
-	copy_header(easy, "Content-Type", res->content_type, sizeof res->content_type);
-	copy_header(easy, "Location", res->location, sizeof res->location);
+	take_head(&t);
+	http_handle_give(&h, rc == CURLE_OK);
 	return rc == CURLE_OK ? 0 : failed(&t, rc, e);
 }
 

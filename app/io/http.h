@@ -1,6 +1,7 @@
 /*
- * http.h - the one HTTP client, over libcurl: buffered and streaming requests to sandboxd (unix socket), to our own
- * public door and to back ends. HTTP/HTTPS only, no redirects unless asked, every timeout explicit, no environment proxies.
+ * http.h - the one HTTP client, over libcurl or, for what thousands do at once, on connections of its own: buffered and streaming
+ * requests to sandboxd (unix socket), to our own public door and to back ends. HTTP/HTTPS only, no redirects unless asked, every timeout
+ * explicit, no environment proxies.
  */
 #pragma once
 
@@ -16,10 +17,13 @@
 
 void http_setup(void); /* once per process, before threads; SIGPIPE is ignored from then on */
 
+struct http_res;
 struct http_req {
 	const char *method, *url;
-	const char *unix_socket;     /* NULL: TCP */
-	const char *ca_file;         /* NULL: the system's */
+	const char *unix_socket; /* NULL: TCP */
+	const char *ca_file;     /* NULL: the system's */
+	const char
+	    *pin; /* "host:port:address,…" of reach_pin: connected to there; NULL: as the name resolves */
 	const char *const *headers;  /* "Name: value", ended by NULL; may be NULL */
 	const struct secret *bearer; /* sent as Authorization: Bearer; never logged */
 	const void *body;
@@ -28,17 +32,36 @@ struct http_req {
 	ssize_t (*body_read)(void *arg, void *p, size_t n);
 	/* Streaming reply: called for each piece of a 2xx reply's body; -1 aborts. NULL: collected into res->body. */
 	int (*on_data)(void *arg, const char *p, size_t n);
+	/* Once, when the head of the final reply is there and before its body: status and fields of res are set. -1 aborts. May be
+	 * NULL. */
+	int (*on_head)(void *arg, const struct http_res *res);
+	/* With keep: once, when the body is sent and is not looked at any more. May be NULL, and may not be called. */
+	void (*on_sent)(void *arg);
+	bool any_status; /* on_data is given the body of a reply of any status */
 	/* Asked a few times a second; true aborts (client gone, run stopped). May be NULL. */
 	bool (*cancelled)(void *arg);
 	void *arg;
 	int connect_ms, total_ms, idle_ms; /* idle: longest silence; total and idle 0 mean none */
-	size_t max_reply_bytes;            /* of a collected body; 0: 1 MiB */
+	/* A moment of clock_ms() at which it ends with ERR_TIMEOUT, looked at all the time: on_head and on_data may move it. NULL, or 0
+	 * there: none. */
+	const int64_t *until_ms;
+	/* With `keep`: it was wholly sent on a connection that closed without a word, and may have been done. 0: send it again; -1: that is
+	 * the end. NULL: always again. */
+	int (*on_again)(void *arg);
+	size_t max_reply_bytes; /* of a collected body; 0: 1 MiB */
+	size_t piece_bytes;     /* of the buffer for what is read; 0: 64 KiB */
+	bool decode;            /* a gzip or deflate body is asked for and unpacked */
+	/* Leave the connection open for the next such request to the same scheme, host and port, of any thread. A request that meets
+	 * a connection that was closed meanwhile is sent again on a new one. With an address as its host, or a pin, it does without curl
+	 * (http_keep.c). */
+	bool keep;
 };
 struct http_res {
 	int status;
 	struct buf body; /* when streaming: the start of a reply that is not 2xx */
 	char content_type[80];
 	char location[512];
+	int64_t retry_after_ms; /* Retry-After in either of its forms, or retry-after-ms; -1: none */
 };
 
 /*

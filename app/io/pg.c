@@ -119,7 +119,8 @@ struct pg *pg_take(struct pg_pool *p, int wait_ms, struct err *e)
 		(void)err_set(e, ERR_UNAVAILABLE, "The service is busy; try again in a moment.");
 		return NULL;
 	}
-	if (ready(db, e) != 0) {
+	/* One that is there is looked at by the first statement: two looks would find the same. */
+	if (db->c == NULL && ready(db, e) != 0) {
 		pg_put(db);
 		return NULL;
 	}

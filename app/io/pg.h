@@ -30,6 +30,9 @@ struct pg_res; /* rows */
 /* conninfo holds no password (peer or a passfile). Connects lazily; never fails here. */
 struct pg_pool *pg_pool_new(const char *conninfo, int max, int statement_timeout_ms);
 void pg_pool_free(struct pg_pool *p);
+/* Where conninfo leads: each server's host (a name or an address; "" or a directory: a unix socket) and its port. None when it
+ * is malformed. */
+void pg_servers(const char *conninfo, void (*fn)(void *arg, const char *host, uint16_t port), void *arg);
 
 /* A connection, waiting at most wait_ms for a free one; NULL with e set. Give it back with pg_put (auto_pg
  * does). A connection given back inside a transaction is rolled back; a broken one is replaced at the next

@@ -2,12 +2,15 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/host.h"
 #include "base/log.h"
+#include "base/mem.h"
 
 enum { IDLE_IN_TX_MS = 60000 }; /* a transaction whose owner hangs must not hold its locks for ever */
 
@@ -73,16 +76,39 @@ static bool handshake(PGconn *c, struct pg_until until)
 	return s == PGRES_POLLING_OK;
 }
 
+/* Of the process, which has one database: an outage is one story, however many threads ask again. */
+static struct {
+	pthread_mutex_t lock;
+	struct log_spell spell;
+} outage = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+/* Why is for the operator only: the text names hosts, users and socket paths. */
+static void tell(const char *why_or_null)
+{
+	long long n;
+	char times[24];
+	(void)pthread_mutex_lock(&outage.lock);
+	bool now = why_or_null != NULL ? log_spell_fails(&outage.spell, clock_ms(), &n)
+				       : log_spell_works(&outage.spell, &n);
+	(void)pthread_mutex_unlock(&outage.lock);
+	(void)snprintf(times, sizeof times, "%lld", n);
+	if (now && why_or_null != NULL)
+		log_warn("database connection failed", "detail", why_or_null, "times", times);
+	else if (now)
+		log_info("database connection works again", "failed", times);
+}
+
 PGconn *pg_conn_open(const char *conninfo, int statement_timeout_ms, struct pg_until until, struct err *e)
 {
 	PGconn *c = start(conninfo, statement_timeout_ms);
 	if (c == NULL)
 		abort(); /* out of memory */
 	(void)PQsetNoticeReceiver(c, drop_notice, NULL);
-	if (PQstatus(c) != CONNECTION_BAD && handshake(c, until) && PQsetnonblocking(c, 1) == 0)
+	if (PQstatus(c) != CONNECTION_BAD && handshake(c, until) && PQsetnonblocking(c, 1) == 0) {
+		tell(NULL);
 		return c;
-	/* Why is for the operator only: the text names hosts, users and socket paths. */
-	log_warn("database connection failed", "detail", PQerrorMessage(c));
+	}
+	tell(PQerrorMessage(c));
 	PQfinish(c);
 	(void)pg_conn_lost(e);
 	return NULL;
@@ -174,4 +200,37 @@ int pg_conn_check(const PGresult *r, const char *what, struct err *e)
 	    PQresultErrorField(r, PG_DIAG_CONSTRAINT_NAME));
 	return err_set(
 	    e, ERR_INTERNAL, "The service could not store or read its data; the log has the details.");
+}
+
+/* ---- where conninfo leads */
+
+static const char *option(const PQconninfoOption *all, const char *name)
+{
+	for (const PQconninfoOption *o = all; o->keyword != NULL; o++)
+		if (strcmp(o->keyword, name) == 0 && o->val != NULL)
+			return o->val;
+	return "";
+}
+
+/* libpq: lists are separated by commas, and one port is every host's. */
+void pg_servers(const char *conninfo, void (*fn)(void *arg, const char *host, uint16_t port), void *arg)
+{
+	enum { DEFAULT_PORT = 5432 };
+	char *why = NULL;
+	PQconninfoOption *all = PQconninfoParse(conninfo, &why);
+	PQfreemem(why);
+	if (all == NULL)
+		return;
+	const char *addresses = option(all, "hostaddr");
+	struct str hosts = str_of(addresses[0] != '\0' ? addresses : option(all, "host")), host = { "", 0 };
+	struct str ports = str_of(option(all, "port")), one = { "", 0 };
+	bool more = str_cut(&hosts, ',', &host);
+	do {
+		auto_free char *name = xcalloc(1, host.n + 1);
+		memcpy(name, host.p, host.n);
+		uint16_t port = DEFAULT_PORT;
+		(void)str_cut(&ports, ',', &one);
+		fn(arg, name, host_port(one, &port) ? port : DEFAULT_PORT);
+	} while (more && str_cut(&hosts, ',', &host));
+	PQconninfoFree(all);
 }

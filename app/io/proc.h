@@ -31,6 +31,9 @@ struct proc_opts {
 	int (*on_out)(void *arg, const char *p, size_t n);
 	bool (*cancelled)(void *arg); /* asked at least every 200 ms; may be NULL */
 	void *arg;
+	/* In the child, right before its program: only async-signal-safe calls. -1 with errno: it is not started. May be NULL. */
+	int (*in_child)(const void *child_arg);
+	const void *child_arg;
 	int64_t timeout_ms; /* from now; 0 is a bug and asserts */
 	bool
 	    leaves; /* it starts what is to outlive it, in its own group: only a deadline or a cancel kills the group */

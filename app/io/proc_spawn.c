@@ -92,7 +92,10 @@ static _Noreturn void child(const struct plan *p)
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != p->parent)
 		_exit(127);
 	bool ready = setpgid(0, 0) == 0 && set_descriptors(p) &&
-	    chdir(p->o->cwd == NULL ? "/" : p->o->cwd) == 0;
+	    chdir(p->o->cwd == NULL ? "/" : p->o->cwd) == 0 &&
+	    /* Another user id forgets the parent-death signal. */
+	    (p->o->in_child == NULL ||
+		(p->o->in_child(p->o->child_arg) == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0));
 	if (ready) {
 		reset_signals();
 		(void)execve(p->program, p->argv, p->env);

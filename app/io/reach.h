@@ -10,10 +10,10 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-/* Not loopback, private, link-local (metadata services), shared, reserved, multicast, nor an IPv6 form of such an IPv4. */
-bool reach_public(const struct sockaddr *a);
+/* In no special-purpose block: as addr_public() of base/addr.h judges it, for this and for what sandboxes reach. */
+bool reach_public(const struct sockaddr *a, bool nat64);
 /*
  * Resolve host and judge every address. *pin: "host:port:address,…" for curl, in the arena; NULL for a literal address.
  * ERR_BAD_REQUEST when one is not public, ERR_UPSTREAM when there is none. Waits as long as the system's resolver.
  */
-int reach_pin(struct mem *m, const char *host, int port, const char **pin, struct err *e);
+int reach_pin(struct mem *m, const char *host, int port, bool nat64, const char **pin, struct err *e);

@@ -20,7 +20,7 @@ struct job {
 	const char *org, *kind, *subject; /* subject: the run id; in the arena given to job_claim */
 	long long fence;                  /* grows with every claim */
 	int attempt;                      /* from 1; counts claims of any sort */
-	/* Its lease ran out JOB_MAX_CRASHES times: it kills its runner. Do not execute it: tell its subject, finish it as failed. */
+	/* Its lease ran out JOB_MAX_CRASHES times, PostgreSQL being up: it kills its runner. Do not execute it: tell its subject, finish it as failed. */
 	bool poisoned;
 };
 /* Enqueue inside the caller's transaction, and NOTIFY gh_job. */
@@ -33,3 +33,5 @@ int job_renew(struct pg *db, const struct job *j, int lease_s, struct err *e);
 int job_finish(struct pg *db, const struct job *j, bool ok, struct err *e);
 /* Hand it back unfinished (SIGTERM): another runner may claim it at once. Counts as an attempt, not as a crash. */
 int job_release(struct pg *db, const struct job *j, struct err *e);
+/* Inside the caller's transaction: 1 when the job had never been claimed, and now never is (its state is failed); 0 otherwise. */
+int job_withdraw(struct pg *db, const char *org, const char *kind, const char *subject, struct err *e);

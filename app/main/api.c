@@ -1,17 +1,28 @@
 /* api.c - gatehouse-api: every public op, the git wire and the pages, behind nginx's public and internal servers. */
 #include <stdio.h>
 
+#include "auth/limit.h"
+#include "auth/oidc.h"
+#include "auth/once.h"
 #include "auth/principal.h"
-#include "auth/seal.h"
+#include "auth/reseal.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "code/soft.h"
 #include "handlers/handlers.h"
 #include "io/conf.h"
 #include "io/fcgi.h"
 #include "io/http.h"
 #include "io/pg.h"
+#include "model/catalog.h"
+#include "model/observe.h"
+#include "money/balance.h"
+#include "money/gate.h"
 #include "op/metrics.h"
 #include "session/watch.h"
+
+/* At the end, for calls whose settling was put off: below the unit's TimeoutStopSec together with the requests. */
+enum { SETTLE_MS = 5000, SPANS_MS = 3000 };
 
 static void on_request(void *app, const struct op *op, int status, int64_t duration_us)
 {
@@ -25,14 +36,27 @@ static void on_drain(void *app)
 
 static void on_hup(void *app)
 {
-	struct conf *conf = ((struct api *)app)->conf;
-	struct err e = { 0 };
+	struct api *api = app;
+	struct conf *conf = api->conf;
+	struct err e = { 0 }, bad = { 0 };
+	if (reseal_reload(api->db, api->seal, &bad) != 0)
+		log_error("the key file is not read again, the old keys stay", "why", bad.msg);
 	if (conf_reload(conf, &e) != 0) {
 		log_error("configuration not reloaded, the old values stay", "why", e.msg);
 		return;
 	}
 	conf_log(conf, "gatehouse-api");
 	log_info("configuration reloaded");
+}
+
+static int authorise(struct ctx *c, const struct op *op, struct err *e)
+{
+	return limit_request(c, op, e) != 0 ? -1 : principal_authorise(c, op, e);
+}
+
+static json_t *call(struct ctx *c, const struct op *op, json_t *in, struct err *e)
+{
+	return once_call(c, ((struct api *)c->app)->seal, op, in, e);
 }
 
 static int serve(struct api *api, struct pg_pool *db, struct err *e)
@@ -51,7 +75,8 @@ static int serve(struct api *api, struct pg_pool *db, struct err *e)
 		.db = db,
 		.app = api,
 		.identify = principal_identify,
-		.authorise = principal_authorise,
+		.authorise = authorise,
+		.call = call,
 		.org_of = principal_org,
 		.on_request = on_request,
 		.on_drain = on_drain,
@@ -71,19 +96,34 @@ static int run(struct conf *conf, struct err *e)
 	struct seal_key *seal = seal_load(conf_str(conf, "SECRET_KEY_FILE"), e);
 	if (seal == NULL)
 		return -1;
-	auto_json json_t *openapi = op_openapi(handlers_all);
+	auto_json json_t *document = op_openapi(handlers_all);
+	auto_free char *openapi = json_dumps(document, JSON_COMPACT);
+	if (openapi == NULL)
+		abort();
 	const char *database = conf_str(conf, "DATABASE_URL");
 	struct pg_pool *db = pg_pool_new(
 	    database, (int)conf_int(conf, "DATABASE_POOL"), (int)conf_int(conf, "DATABASE_TIMEOUT_MS"));
 	struct api api = {
 		.conf = conf,
+		.db = db,
 		.hub = watch_start(database, db),
 		.seal = seal,
+		.catalog = catalog_start(database, db, seal, conf),
 		.metrics = metrics_new(handlers_all),
+		.gate = gate_new(
+		    &(struct gate_opts){ .db = db, .conf = conf, .on_soft = soft_tell, .arg = db }),
 		.openapi = openapi,
 	};
-	int rc = serve(&api, db, e);
+	int rc = oidc_start(conf, e);
+	if (rc == 0)
+		rc = balance_setup(conf, e);
+	if (rc == 0)
+		rc = (api.observe = observe_start(conf, db, e)) == NULL ? -1 : serve(&api, db, e);
+	oidc_stop();
 	watch_stop(api.hub);
+	catalog_stop(api.catalog);
+	gate_free(api.gate, SETTLE_MS);
+	observe_stop(api.observe, SPANS_MS);
 	pg_pool_free(db);
 	metrics_free(api.metrics);
 	seal_free(seal);

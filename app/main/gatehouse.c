@@ -1,429 +1,14 @@
 /*
- * gatehouse.c - the operator's command. Each subcommand is a row below. Standard output holds results only; a failure is one
- * line on standard error and the exit status of its error (base/err.c).
+ * gatehouse.c - the operator's command. Each subcommand is a row below and a function of a cli_*.c beside this file. Standard
+ * output holds results only; a failure is one line on standard error and the exit status of its error (base/err.c).
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "auth/cred.h"
-#include "base/id.h"
-#include "base/js.h"
-#include "base/log.h"
-#include "base/secret.h"
 #include "base/str.h"
+#include "cli.h"
 #include "forge/hook.h"
-#include "handlers/handlers.h"
-#include "io/conf.h"
-#include "io/conf_file.h"
-#include "io/file.h"
 #include "io/http.h"
-#include "io/migrate.h"
-#include "io/pg.h"
-#include "op/cli.h"
-
-enum { TAKE_MS = 10000, MIGRATE_MS = 600000, CALL_ARGS_MAX = 512 };
-
-/* ---- subcommands on the database */
-
-static struct pg_pool *database(struct conf **conf, int timeout_ms, struct err *e)
-{
-	*conf = conf_load(NULL, e);
-	if (*conf == NULL)
-		return NULL;
-	/* What libpq and PostgreSQL said goes to the log: here that is the operator's terminal. */
-	log_setup("gatehouse", LOG_WARN_, LOG_LOGFMT);
-	return pg_pool_new(conf_str(*conf, "DATABASE_URL"), 1, timeout_ms);
-}
-
-/* Run `act` with a connection. */
-static int with_database(int (*act)(struct pg *db, void *arg, struct err *e), void *arg, struct err *e)
-{
-	struct conf *conf;
-	struct pg_pool *pool = database(&conf, (int)TAKE_MS, e);
-	int rc = -1;
-	if (pool != NULL) {
-		struct pg *db = pg_take(pool, TAKE_MS, e);
-		if (db != NULL) {
-			rc = act(db, arg, e);
-			pg_put(db);
-		}
-		pg_pool_free(pool);
-	}
-	conf_free(conf);
-	return rc;
-}
-
-static int cmd_migrate(char **args, struct err *e)
-{
-	static const struct cli_option none[] = { { 0 } };
-	if (cli_options(args, none, NULL, 0, e) != 0)
-		return -1;
-	struct conf *conf;
-	struct pg_pool *pool = database(&conf, MIGRATE_MS, e);
-	int n = -1;
-	if (pool != NULL) {
-		n = migrate_up(pool, migrations, e);
-		pg_pool_free(pool);
-	}
-	conf_free(conf);
-	if (n < 0)
-		return -1;
-	(void)printf(n == 0 ? "The database is up to date.\n" : "Migrations applied: %d.\n", n);
-	return 0;
-}
-
-struct org_ask {
-	const char *slug;
-	bool if_absent;
-};
-
-static int org_act(struct pg *db, void *arg, struct err *e)
-{
-	const struct org_ask *ask = arg;
-	int rc = org_create(db, ask->slug, e);
-	if (rc != 0 && ask->if_absent && e->code == ERR_CONFLICT) {
-		err_clear(e);
-		rc = 0;
-	}
-	return rc;
-}
-
-static int cmd_org_create(char **args, struct err *e)
-{
-	struct org_ask ask = { 0 };
-	const struct cli_option all[] = { { "if-absent", NULL, &ask.if_absent }, { 0 } };
-	return cli_options(args, all, &ask.slug, 1, e) != 0 ? -1 : with_database(org_act, &ask, e);
-}
-
-/* The key alone on standard output: scripts read it, people see nothing else. */
-static int key_act(struct pg *db, void *arg, struct err *e)
-{
-	struct cred got = { 0 };
-	if (cred_create(db, arg, &got, e) != 0)
-		return -1;
-	(void)printf("%s\n", secret_use(got.text));
-	secret_free(got.text);
-	return 0;
-}
-
-/* What a key may be is written once, in the op's row. */
-static int check_key(const struct cred_new *want, struct err *e)
-{
-	auto_json json_t *in = js_pack("{s:s, s:s}", "name", want->name, "user", want->user);
-	if (want->expires_at != NULL)
-		js_set_str(in, "expiresAt", want->expires_at);
-	if (want->scopes != NULL)
-		js_set(in, "scopes", cred_scopes(want->scopes));
-	const struct op *op = op_by_id(handlers_all, "create_key");
-	return op_check(op->in, in, op->flags, e);
-}
-
-static int cmd_key_create(char **args, struct err *e)
-{
-	struct cred_new want = { .kind = CRED_KEY };
-	const struct cli_option all[] = {
-		{ "org", &want.org, NULL },
-		{ "user", &want.user, NULL },
-		{ "name", &want.name, NULL },
-		{ "scopes", &want.scopes, NULL },
-		{ "expires", &want.expires_at, NULL },
-		{ "admin", NULL, &want.org_admin },
-		{ 0 },
-	};
-	if (cli_options(args, all, NULL, 0, e) != 0)
-		return -1;
-	if (want.org == NULL || want.user == NULL)
-		return err_set(e, ERR_BAD_REQUEST, "Say whose key it is: --org ORG --user USER.");
-	if (want.name == NULL)
-		want.name = want.user;
-	return check_key(&want, e) != 0 ? -1 : with_database(key_act, &want, e);
-}
-
-struct revoke_ask {
-	const char *org, *id;
-};
-
-static int revoke_act(struct pg *db, void *arg, struct err *e)
-{
-	const struct revoke_ask *ask = arg;
-	return cred_revoke(db, ask->org, CRED_KEY, ask->id, e);
-}
-
-static int cmd_key_revoke(char **args, struct err *e)
-{
-	struct revoke_ask ask = { 0 };
-	const struct cli_option all[] = { { "org", &ask.org, NULL }, { 0 } };
-	if (cli_options(args, all, &ask.id, 1, e) != 0)
-		return -1;
-	if (ask.org == NULL)
-		return err_set(e, ERR_BAD_REQUEST, "Say whose key it is: --org ORG.");
-	return with_database(revoke_act, &ask, e);
-}
-
-/* ---- call: any op over HTTP (OP-3). The key comes from the environment or a file, never from an argument. */
-
-enum {
-	CONNECT_MS = 10000,
-	IDLE_MS = 1900 * 1000, /* the longest silent answer is that of a command of 1800 s */
-	ENV_FILE_BYTES = 64 * 1024,
-	REPLY_BYTES = 64 << 20,
-	RESUMES = 10,
-	RESUME_PAUSE_MS = 1000,
-};
-
-struct door {
-	char url[512], ca[PATH_MAX];
-	struct secret *key;
-};
-
-static int door_set(void *arg, const char *key, const char *value, int line, struct err *e)
-{
-	struct door *d = arg;
-	(void)line, (void)e;
-	if (strcmp(key, "GATEHOUSE_URL") == 0 && d->url[0] == 0)
-		(void)snprintf(d->url, sizeof d->url, "%s", value);
-	else if (strcmp(key, "GATEHOUSE_CA") == 0 && d->ca[0] == 0)
-		(void)snprintf(d->ca, sizeof d->ca, "%s", value);
-	else if (strcmp(key, "GATEHOUSE_KEY") == 0 && d->key == NULL && value[0] != 0)
-		d->key = secret_new(value, strlen(value));
-	return 0;
-}
-
-/* The environment, then the file of $GATEHOUSE_ENV_FILE, or var/demo.env where `make run` was. */
-static int door_find(struct door *d, struct err *e)
-{
-	static const char *const names[] = { "GATEHOUSE_URL", "GATEHOUSE_KEY", "GATEHOUSE_CA" };
-	for (size_t i = 0; i < 3; i++) {
-		const char *value = getenv(names[i]);
-		if (value != NULL)
-			(void)door_set(d, names[i], value, 0, e);
-	}
-	const char *named = getenv("GATEHOUSE_ENV_FILE"), *path = named != NULL ? named : "var/demo.env";
-	if (named != NULL || (d->url[0] == 0 && access(path, R_OK) == 0)) {
-		auto_buf struct buf text = BUF(ENV_FILE_BYTES);
-		if (file_read(path, &text, e) != 0 ||
-		    conf_file_parse(buf_c(&text), text.n, door_set, d, e) != 0)
-			return -1;
-		secret_wipe(text.p, text.n);
-	}
-	if (d->url[0] == 0)
-		return err_set(e, ERR_BAD_REQUEST,
-		    "Set GATEHOUSE_URL and GATEHOUSE_KEY, or GATEHOUSE_ENV_FILE to a file that does; `make "
-		    "run` writes "
-		    "var/demo.env.");
-	size_t n = strlen(d->url);
-	if (n > 0 && d->url[n - 1] == '/')
-		d->url[n - 1] = 0;
-	return 0;
-}
-
-struct call {
-	struct door door;
-	struct cli_sink sink;
-	bool async;
-	int body_fd;          /* of an OP_RAW_IN op, or -1 */
-	char session[ID_MAX]; /* that the stream tells of; "" when none */
-};
-
-static ssize_t body_read(void *arg, void *p, size_t n)
-{
-	return read(((struct call *)arg)->body_fd, p, n);
-}
-static int call_data(void *arg, const char *p, size_t n)
-{
-	return cli_sink_data(&((struct call *)arg)->sink, p, n);
-}
-
-static void take_session(struct call *k, const char *id)
-{
-	if (id_is("ses", id))
-		memcpy(k->session, id, strlen(id) + 1);
-}
-
-static void note_session(struct call *k, const char *location)
-{
-	static const char under[] = "/v1/agents/sessions/";
-	if (str_starts(location, under))
-		take_session(k, location + sizeof under - 1);
-}
-
-static int call_once(struct call *k, const struct op *op, const json_t *in, struct err *e)
-{
-	auto_mem struct mem *m = mem_new();
-	struct op_request r;
-	if (op_check(op->in, in, op->flags, e) != 0 || op_request(m, op, in, &r, e) != 0)
-		return -1;
-	const char *headers[3] = { 0 };
-	if (r.body != NULL)
-		headers[0] = "Content-Type: application/json";
-	if (k->async)
-		headers[r.body != NULL] = "Prefer: respond-async";
-	bool collect = (op->flags & (OP_STREAM | OP_RAW_OUT)) == 0;
-	struct http_req q = {
-		.method = r.method,
-		.url = mem_fmt(m, "%s%s", k->door.url, r.target),
-		.ca_file = k->door.ca[0] != 0 ? k->door.ca : NULL,
-		.headers = headers,
-		.bearer = k->door.key,
-		.body = r.body,
-		.body_n = r.body != NULL ? strlen(r.body) : 0,
-		.body_read = k->body_fd >= 0 ? body_read : NULL,
-		.on_data = collect ? NULL : call_data,
-		.arg = k,
-		.connect_ms = CONNECT_MS,
-		.idle_ms = IDLE_MS,
-		.max_reply_bytes = REPLY_BYTES,
-	};
-	struct http_res res;
-	int rc = http_do(&q, &res, e);
-	note_session(k, res.location);
-	if (rc == 0 && (res.status < 200 || res.status > 299))
-		rc = http_envelope(&res, e);
-	else if (rc == 0 && collect)
-		(void)cli_sink_value(&k->sink, buf_c(&res.body), res.body.n);
-	http_res_free(&res);
-	return rc;
-}
-
-/*
- * A stream of a session that ends without its last line is taken up again where it stopped: the server was restarted, or the
- * connection was cut. Only a run's own stream names its session.
- */
-static int call_resumed(struct call *k, const struct op *op, const json_t *in, struct err *e)
-{
-	const struct op *watch = op_by_id(handlers_all, "watch_session");
-	int rc = call_once(k, op, in, e);
-	if (strcmp(op->id, watch->id) == 0)
-		take_session(k, js_str_or(in, "id", ""));
-	for (int left = RESUMES; left > 0 && k->session[0] != 0 && k->sink.view.last_seq > 0; left--) {
-		if (k->sink.view.ended || k->sink.closed ||
-		    (rc != 0 && e->code != ERR_UPSTREAM && e->code != ERR_UNAVAILABLE))
-			break;
-		(void)poll(NULL, 0, RESUME_PAUSE_MS);
-		err_clear(e);
-		cli_sink_again(&k->sink);
-		auto_json json_t *again = js_pack(
-		    "{s:s, s:I}", "id", k->session, "after", (json_int_t)k->sink.view.last_seq);
-		rc = call_once(k, watch, again, e);
-	}
-	if (rc == 0 && k->sink.view.last_seq > 0 && !k->sink.view.ended && k->session[0] != 0)
-		return err_set(e, ERR_UPSTREAM,
-		    "The stream ended early; go on with: gatehouse call watch_session id=%s after=%lld",
-		    k->session, k->sink.view.last_seq);
-	return rc;
-}
-
-static int read_text(const char *path, struct buf *out, struct err *e)
-{
-	struct err why = { 0 };
-	if (strcmp(path, "-") != 0) {
-		if (file_read(path, out, &why) != 0)
-			return err_set(e, ERR_BAD_REQUEST, "%s: %s", path, why.msg);
-		return 0;
-	}
-	for (char *room; (room = buf_room(out, 4096)) != NULL;) {
-		ssize_t n = read(STDIN_FILENO, room, 4096);
-		if (n <= 0)
-			return n == 0 ? 0 : err_set(e, ERR_BAD_REQUEST, "Standard input cannot be read.");
-		buf_grew(out, (size_t)n);
-	}
-	return err_set(e, ERR_TOO_LARGE, "Standard input is too long.");
-}
-
-/* Takes body=@file out of args. */
-static int raw_body(const struct op *op, char **args, int *fd, struct err *e)
-{
-	if ((op->flags & OP_RAW_IN) == 0)
-		return 0;
-	for (; *args != NULL; args++)
-		if (str_starts(*args, "body=@")) {
-			const char *path = *args + 6;
-			*fd = strcmp(path, "-") == 0 ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_CLOEXEC);
-			if (*fd < 0)
-				return err_set(e, ERR_BAD_REQUEST, "%s: %s.", path, strerror(errno));
-			for (; *args != NULL; args++)
-				args[0] = args[1];
-			return 0;
-		}
-	return err_set(e, ERR_BAD_REQUEST,
-	    "This op takes bytes: give them as body=@file, or body=@- for standard input.");
-}
-
-static int call_op(const struct op *op, char **args, struct call *k, struct err *e)
-{
-	if (raw_body(op, args, &k->body_fd, e) != 0 || door_find(&k->door, e) != 0)
-		return -1;
-	auto_json json_t *in = cli_input(op, args, read_text, e);
-	int rc = in == NULL ? -1 : call_resumed(k, op, in, e);
-	cli_sink_end(&k->sink);
-	if (k->body_fd >= 0)
-		(void)close(k->body_fd);
-	return rc != 0 ? -1 : k->sink.view.ended ? k->sink.view.exit : 0;
-}
-
-/* NDJSON from standard input, for people. */
-static int render_input(struct err *e)
-{
-	struct cli_sink s = cli_sink_new(NULL, stdout, true, false);
-	char piece[16384];
-	ssize_t n;
-	while ((n = read(STDIN_FILENO, piece, sizeof piece)) > 0)
-		if (cli_sink_data(&s, piece, (size_t)n) != 0)
-			return err_set(
-			    e, ERR_BAD_REQUEST, "Standard input is not NDJSON, or standard output is gone.");
-	cli_sink_end(&s);
-	return s.view.ended ? s.view.exit : 0;
-}
-
-static int print_text(void (*make)(const void *of, struct buf *out), const void *of)
-{
-	auto_buf struct buf out = BUF(1 << 20);
-	make(of, &out);
-	(void)fputs(buf_c(&out), stdout);
-	return 0;
-}
-static void make_list(const void *of, struct buf *out)
-{
-	(void)of;
-	cli_list(handlers_all, out);
-}
-static void make_help(const void *of, struct buf *out)
-{
-	cli_help(of, out);
-}
-
-static int cmd_call(char **args, struct err *e)
-{
-	bool render = false, raw = false, help = false, async = false;
-	const struct cli_option all[] = { { "render", NULL, &render }, { "raw", NULL, &raw },
-		{ "help", NULL, &help }, { "async", NULL, &async }, { 0 } };
-	/* Options stand anywhere; they begin with two dashes, fields never do. */
-	char *fields[CALL_ARGS_MAX + 1] = { 0 }, *flags[CALL_ARGS_MAX + 1] = { 0 };
-	int n_fields = 0, n_flags = 0;
-	for (; *args != NULL && n_fields < CALL_ARGS_MAX && n_flags < CALL_ARGS_MAX; args++)
-		*(str_starts(*args, "--") ? &flags[n_flags++] : &fields[n_fields++]) = *args;
-	if (*args != NULL)
-		return err_set(e, ERR_BAD_REQUEST,
-		    "These are too many arguments; give long lists as JSON with field:=...");
-	if (cli_options(flags, all, NULL, 0, e) != 0)
-		return -1;
-	if (fields[0] == NULL)
-		return render ? render_input(e) : print_text(make_list, NULL);
-	const struct op *op = op_by_id(handlers_all, fields[0]);
-	if (op == NULL || (op->flags & (OP_INTERNAL | OP_HIDDEN)) != 0)
-		return err_set(
-		    e, ERR_BAD_REQUEST, "There is no op %.60s; `gatehouse call` lists them.", fields[0]);
-	if (help)
-		return print_text(make_help, op);
-	struct call k = { .sink = cli_sink_new(op, stdout, render, raw), .async = async, .body_fd = -1 };
-	int rc = call_op(op, fields + 1, &k, e);
-	secret_free(k.door.key);
-	return rc;
-}
 
 /* ---- the table */
 
@@ -434,28 +19,73 @@ static const struct command {
 	int (*run)(char **args, struct err *e);
 	const char *usage, *doc;
 } commands[] = {
-	{ "migrate", NULL, cmd_migrate, "", "bring the database's schema up to date" },
-	{ "org", "create", cmd_org_create, "SLUG [--if-absent]", "make an organisation" },
-	{ "key", "create", cmd_key_create,
+	{ "migrate", NULL, cli_migrate, "", "bring the database's schema up to date" },
+	{ "org", "create", cli_org_create, "SLUG [--if-absent]", "make an organisation" },
+	{ "org", "credit", cli_org_credit,
+	    "SLUG AMOUNT (such as 500.00usd) [--subject S] [--test] [--key KEY]",
+	    "give an organisation money; with the same KEY once" },
+	{ "org", "limit", cli_org_limit,
+	    "SLUG [--requests-per-minute N] [--concurrent-runs N] [--tokens-per-minute N] "
+	    "[--concurrent-calls N]",
+	    "show and set what an organisation may use; 0 is no limit, \"default\" that of the settings" },
+	{ "org", "models", cli_org_models, "SLUG [--tier free|paid] [--allow-at-most NAME,...|*]",
+	    "show and set an organisation's tier and what models it may use at most" },
+	{ "key", "create", cli_key_create,
 	    "--org ORG --user USER [--name NAME] [--admin] [--scopes \"coding git\"] [--expires TIME]",
 	    "make a key; it is printed once and stored as a hash only" },
-	{ "key", "revoke", cmd_key_revoke, "KEY_ID --org ORG", "end a key; it stops working at once" },
-	{ "call", NULL, cmd_call, "[OP [field=value ...]] [--render | --raw] [--async] [--help]",
+	{ "key", "revoke", cli_key_revoke, "KEY_ID --org ORG", "end a key; it stops working at once" },
+	{ "key", "limit", cli_key_limit,
+	    "KEY_ID --org ORG [--requests-per-minute N] [--tokens-per-minute N] [--concurrent-calls N]",
+	    "show and set what the model calls of a key may use; as `org limit`" },
+	{ "ledger", "check", cli_ledger_check, "",
+	    "prove the books: every transaction balances, every balance is the sum of its entries, nothing "
+	    "is "
+	    "reserved for ever" },
+	{ "key", "rotate", cli_key_rotate, "KEY_ID --org ORG [--grace SECONDS]",
+	    "give a key a new secret, printed once; the one before works for SECONDS more" },
+	{ "reseal", NULL, cli_reseal, "[--drop]",
+	    "seal every stored credential with the newest key of SECRET_KEY_FILE; --drop then removes the "
+	    "others" },
+	{ "doctor", NULL, cli_doctor, "[--json]",
+	    "look at everything this host needs, sandboxes from inside; a line each, and what to do about "
+	    "it" },
+	{ "volumes", NULL, cli_volumes, "[--unused-for 30d] [--purge]",
+	    "list the projects' volumes that no sandbox has and nobody has leased for so long; --purge "
+	    "deletes "
+	    "them" },
+	{ "call", NULL, cli_call, "[OP [field=value ...]] [--render | --raw] [--async] [--help]",
 	    "run any op at $GATEHOUSE_URL with $GATEHOUSE_KEY (or $GATEHOUSE_ENV_FILE); alone it lists "
 	    "them" },
+	{ "egress", "explain", cli_egress_explain,
+	    "[--allow P,...] [--mode MODE] [--resolve ADDR,...] [--form connect|http|socks] [--inward P,...] "
+	    "[--nat64] [--observe] HOST[:PORT] | --address ADDR | --client-hello HOST:PORT",
+	    "what the boundary says to a host whose name has the addresses of --resolve, to an address, or "
+	    "to "
+	    "the ClientHello on standard input; nothing is looked up" },
 	{ "help", NULL, cmd_help, "", "this list" },
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
+static int usage(const struct command *c)
+{
+	(void)printf("gatehouse %s%s%s %s\n    %s\n", c->first, c->second != NULL ? " " : "",
+	    c->second != NULL ? c->second : "", c->usage, c->doc);
+	return 0;
+}
+
 static int cmd_help(char **args, struct err *e)
 {
 	(void)args, (void)e;
-	for (size_t i = 0; i < N_COMMANDS; i++) {
-		const struct command *c = &commands[i];
-		(void)printf("gatehouse %s%s%s %s\n    %s\n", c->first, c->second != NULL ? " " : "",
-		    c->second != NULL ? c->second : "", c->usage, c->doc);
-	}
+	for (size_t i = 0; i < N_COMMANDS; i++)
+		(void)usage(&commands[i]);
 	return 0;
+}
+
+/* `call` has a help of its own, for each op. */
+static int run(const struct command *c, char **args, struct err *e)
+{
+	bool help = args[0] != NULL && strcmp(args[0], "--help") == 0 && c->run != cli_call;
+	return help ? usage(c) : c->run(args, e);
 }
 
 static int dispatch(char **args, struct err *e)
@@ -468,9 +98,9 @@ static int dispatch(char **args, struct err *e)
 		if (strcmp(first, c->first) != 0)
 			continue;
 		if (c->second == NULL)
-			return c->run(args[0] == NULL ? args : args + 1, e);
+			return run(c, args[0] == NULL ? args : args + 1, e);
 		if (args[1] != NULL && strcmp(args[1], c->second) == 0)
-			return c->run(args + 2, e);
+			return run(c, args + 2, e);
 	}
 	return err_set(e, ERR_BAD_REQUEST, "There is no such command; see `gatehouse help`.");
 }

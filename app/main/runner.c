@@ -2,7 +2,8 @@
  * runner.c - gatehouse-runner: claims jobs, executes coding runs, narrates them.
  *
  * RUNNER_JOBS threads claim and work; one thread renews the leases of what they hold and looks for stops, with
- * connections of its own, so that neither waits for the work; the main thread waits for signals.
+ * connections of its own, so that neither waits for the work; the main thread waits for signals. Beside them the keeper of the
+ * books (money/keeper.h) does its own.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -12,10 +13,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "auth/reseal.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "code/soft.h"
 #include "code/task.h"
 #include "io/http.h"
+#include "money/keeper.h"
 #include "sql/run.h"
 
 enum {
@@ -26,9 +30,11 @@ enum {
 	CLAIM_WAIT_MS = 2000,
 	END_MS = 60000, /* a node that restarts is back by then */
 	JOBS_MAX = 256, /* as conf's RUNNER_JOBS */
+	MONEY_POOL = 3, /* its two threads, and what they tell in a session */
 };
 
-struct slot { /* one working thread */
+struct slot {                    /* one working thread */
+	struct log_spell claims; /* of its thread */
 	struct runner_process *p;
 	pthread_t thread;
 	bool busy; /* job and hold are in use; under the process's lock */
@@ -93,8 +99,11 @@ static int work_once(struct slot *s)
 	auto_mem struct mem *m = mem_new();
 	struct err e = { 0 };
 	int rc = claim(s, m, &e);
-	if (rc < 0)
-		log_warn("jobs cannot be claimed", "error", e.msg);
+	long long times;
+	if (rc >= 0)
+		(void)log_spell_works(&s->claims, &times);
+	else if (log_spell_fails(&s->claims, clock_ms(), &times))
+		log_warn("jobs cannot be claimed", "error", e.msg, "times", mem_fmt(m, "%lld", times));
 	if (rc != 1)
 		return rc;
 	log_info("run claimed", "run", s->job.subject, "org", s->job.org, "attempt",
@@ -131,7 +140,7 @@ static int held(struct runner_process *p, struct held *out)
 	(void)pthread_mutex_lock(&p->lock);
 	for (int i = 0; i < p->n; i++) {
 		struct slot *s = &p->slots[i];
-		if (!s->busy)
+		if (!s->busy || task_held(&s->hold) == TASK_LOST) /* a lost one's lease runs out */
 			continue;
 		struct held *h = &out[n++];
 		*h = (struct held){ .slot = s, .fence = s->job.fence };
@@ -264,10 +273,10 @@ static void drain(struct runner_process *p)
 	(void)pthread_cond_broadcast(&p->work);
 	(void)pthread_mutex_unlock(&p->lock);
 	struct timespec until;
-	(void)clock_gettime(CLOCK_REALTIME, &until);
+	(void)clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += DRAIN_MS / 1000;
 	for (int i = 0; i < p->n; i++)
-		if (pthread_timedjoin_np(p->slots[i].thread, NULL, &until) != 0) {
+		if (pthread_clockjoin_np(p->slots[i].thread, NULL, CLOCK_MONOTONIC, &until) != 0) {
 			log_error("a run could not be handed back in time; its lease runs out");
 			_exit(1);
 		}
@@ -276,7 +285,9 @@ static void drain(struct runner_process *p)
 static void wait_for_end(struct runner_process *p, const sigset_t *signals)
 {
 	for (int sig = 0; sigwait(signals, &sig) != 0 || (sig != SIGTERM && sig != SIGINT);) {
-		struct err e = { 0 };
+		struct err e = { 0 }, bad = { 0 };
+		if (sig == SIGHUP && reseal_reload(p->svc.db, p->svc.seal, &bad) != 0)
+			log_error("the key file is not read again, the old keys stay", "why", bad.msg);
 		if (sig == SIGHUP && conf_reload(p->conf, &e) != 0)
 			log_error("configuration not reloaded, the old values stay", "why", e.msg);
 		else if (sig == SIGHUP)
@@ -291,6 +302,15 @@ static int run(struct conf *conf, const sigset_t *signals, struct err *e)
 	struct seal_key *seal = seal_load(conf_str(conf, "SECRET_KEY_FILE"), e);
 	if (seal == NULL)
 		return -1;
+	struct pg_pool *money_db = pg_pool_new(
+	    database, MONEY_POOL, (int)conf_int(conf, "DATABASE_TIMEOUT_MS"));
+	struct keeper *keeper = keeper_start(
+	    &(struct gate_opts){ .db = money_db, .conf = conf, .on_soft = soft_tell, .arg = money_db }, e);
+	if (keeper == NULL) {
+		pg_pool_free(money_db);
+		seal_free(seal);
+		return -1;
+	}
 	struct runner_process *p = xcalloc(1, sizeof *p);
 	p->conf = conf;
 	p->n = (int)conf_int(conf, "RUNNER_JOBS");
@@ -312,6 +332,8 @@ static int run(struct conf *conf, const sigset_t *signals, struct err *e)
 	wait_for_end(p, signals);
 	log_info("ending");
 	drain(p);
+	keeper_stop(keeper);
+	pg_pool_free(money_db);
 	pg_listen_stop(listen);
 	(void)pthread_mutex_lock(&p->lock);
 	p->ended = true;

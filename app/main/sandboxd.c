@@ -20,8 +20,13 @@
 #include "sandbox/boundary.h"
 #include "sandbox/boxdir.h"
 #include "sandbox/driver/oci.h"
+#include "sandbox/driver/oci_ids.h"
+#include "sandbox/driver/process.h"
+#include "sandbox/lease_check.h"
 
-enum { NAME_SIZE = 128, PATH_SIZE = 256, WORKERS = 8, QUEUE = 64, STREAMS = 2000, SLOTS_LEAST = 64 };
+enum { NAME_SIZE = 128, PATH_SIZE = 256, WORKERS = 8, STREAMS = 2000, SLOTS_LEAST = 64 };
+/* What may take long has a thread of its own; this is what may arrive at once, as when a crowd leases or ends. */
+enum { QUEUE = 1024 };
 
 struct host {
 	struct sandboxd app; /* first: what the handlers get */
@@ -29,6 +34,7 @@ struct host {
 	struct driver *driver;
 	char name[NAME_SIZE], dir[PATH_SIZE], cgroup[PATH_SIZE], sockets[BOXDIR_BASE_MAX + 1];
 	char refusal[ERR_MSG_MAX];
+	struct volumes volumes;
 	int slots, lock;
 };
 
@@ -55,17 +61,6 @@ static void on_hup(void *app)
 	log_info("configuration reloaded");
 }
 
-/* Where sandboxes' sockets are: the setting and nothing else when it is set (SBX-65). */
-static int sockets(struct host *h, struct err *e)
-{
-	const char *setting = conf_str(h->conf, "SANDBOX_SOCKET_DIR"), *tmp = getenv("TMPDIR");
-	char own[PATH_SIZE];
-	(void)snprintf(own, sizeof own, "%.100s/gatehouse-%u", tmp == NULL ? "/tmp" : tmp, geteuid());
-	const char *const candidates[] = { setting, "/run/gatehouse/s", "/run/gatehouse",
-		getenv("XDG_RUNTIME_DIR"), own };
-	return boxdir_base(candidates, setting[0] != '\0' ? 1 : 5, h->sockets, e);
-}
-
 /* One process per node: two would reap each other's work. */
 static int names(struct host *h, struct err *e)
 {
@@ -88,11 +83,57 @@ static int names(struct host *h, struct err *e)
 	return 0;
 }
 
+static int starts(const struct conf *c)
+{
+	long long n = conf_int(c, "SANDBOX_STARTS");
+	return n > 0 ? (int)n : (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+static struct driver *bare_driver(struct host *h, struct err *e)
+{
+	const struct conf *c = h->conf;
+	if (!lease_unisolated(c)) {
+		err_set(e, ERR_UNAVAILABLE,
+		    "SANDBOX_DRIVER=process isolates nothing; it needs SANDBOX_ALLOW_UNISOLATED=1 beside "
+		    "it.");
+		return NULL;
+	}
+	log_warn(
+	    "sandboxes of this node are NOT ISOLATED: whoever may lease one may run anything on this host",
+	    "SANDBOX_DRIVER", "process", "tier", "0");
+	return process_new(
+	    &(struct process_opts){
+		.dir = h->dir,
+		.sockets = h->sockets,
+		.box_binary = conf_str(c, "BOX_BINARY"),
+		.uid_base = conf_int(c, "SANDBOX_UID_BASE"),
+		.uid_count = conf_int(c, "SANDBOX_UID_COUNT"),
+		.slots = h->slots,
+	    },
+	    e);
+}
+
+static void open_volumes(struct host *h)
+{
+	char dir[VOLUME_PATH_MAX];
+	(void)snprintf(dir, sizeof dir, "%.300s/%s.%s", conf_str(h->conf, "VOLUME_DIR"),
+	    conf_str(h->conf, "INSTANCE"), h->name);
+	volumes_open(&h->volumes, dir, conf_int(h->conf, "VOLUME_SPARE_MB") << 20);
+	if (h->volumes.why_not[0] != '\0')
+		log_warn("no volumes on this node, so no projects", "why", h->volumes.why_not);
+}
+
 static struct driver *driver(struct host *h, struct err *e)
 {
 	const struct conf *c = h->conf;
-	if (sockets(h, e) != 0)
+	char tmp[BOXDIR_PATH_MAX];
+	const char *names[BOXDIR_NAMES];
+	int n = boxdir_names(conf_str(c, "SANDBOX_SOCKET_DIR"), tmp, names);
+	if (boxdir_base(names, n, h->sockets, e) != 0)
 		return NULL;
+	if (strcmp(conf_str(c, "SANDBOX_DRIVER"), "process") == 0)
+		return bare_driver(h, e);
+	open_volumes(h);
 	return oci_new(
 	    &(struct oci_opts){
 		.dir = h->dir,
@@ -104,7 +145,8 @@ static struct driver *driver(struct host *h, struct err *e)
 		.uid_base = conf_int(c, "SANDBOX_UID_BASE"),
 		.uid_count = conf_int(c, "SANDBOX_UID_COUNT"),
 		.slots = h->slots,
-		.starts = (int)sysconf(_SC_NPROCESSORS_ONLN),
+		.starts = starts(c),
+		.volumes = &h->volumes,
 	    },
 	    e);
 }
@@ -176,7 +218,9 @@ static int work(struct host *h, struct pg_pool *db, const char *const *offered, 
 	    .address = conf_str(c, "NODE_ADDRESS"),
 	    .runtimes = h->refusal[0] != '\0' ? nothing : offered,
 	    .capacity = capacity(h),
+	    .isolated = !lease_unisolated(c),
 	    .refusal = h->refusal,
+	    .volumes = h->volumes.dir[0] == '\0' ? "its sandboxes mount nothing" : h->volumes.why_not,
 	});
 	int rc = serve(h, db, e);
 	node_stop(h->app.node);
@@ -191,16 +235,22 @@ static int run(struct host *h, bool leave, struct err *e)
 	const char *const *offered = prepare(h);
 	struct pg_pool *db = pg_pool_new(conf_str(c, "DATABASE_URL"), (int)conf_int(c, "DATABASE_POOL"),
 	    (int)conf_int(c, "DATABASE_TIMEOUT_MS"));
+	struct gate *gate = gate_start(conf_str(c, "EGRESS_SOCKET"));
 	h->app.fleet = fleet_new(&(struct fleet_opts){
 	    .db = db,
 	    .driver = h->driver,
+	    .gate = gate,
+	    .transparent = conf_bool(c, "EGRESS_TRANSPARENT"),
 	    .node = h->name,
 	    .refusal = h->refusal,
+	    .volumes = h->volumes.dir[0] == '\0' ? NULL : &h->volumes,
+	    .mount_roots = conf_str(c, "SANDBOX_MOUNT_ROOTS"),
 	    .start_s = (int)conf_int(c, "SANDBOX_START_TIMEOUT_S"),
 	    .idle_s = (int)conf_int(c, "SANDBOX_IDLE_S"),
 	});
 	int rc = leave ? fleet_leave(h->app.fleet, e) : work(h, db, offered, e);
 	fleet_free(h->app.fleet);
+	gate_stop(gate);
 	pg_pool_free(db);
 	if (h->driver != NULL)
 		h->driver->free(h->driver);
@@ -211,6 +261,9 @@ int main(int argc, char **argv)
 {
 	struct err e = { 0 };
 	struct host h = { .lock = -1 };
+	int map_rc;
+	if (oci_ids_main(argc, argv, &map_rc))
+		return map_rc;
 	bool leave = argc == 2 && strcmp(argv[1], "leave") == 0;
 	if (argc > 1 && !leave) {
 		(void)fprintf(stderr,

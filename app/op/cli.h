@@ -10,7 +10,7 @@
 #include "base/ndjson.h"
 #include "op/op.h"
 
-/* "--name value", "--name=value", "--flag". */
+/* "--name value", "--name=value", "--flag"; "--": no options follow. */
 struct cli_option {
 	const char *name;
 	const char **value; /* NULL: a flag */

@@ -15,8 +15,13 @@ static const struct cli_option *option_find(const struct cli_option *all, const 
 int cli_options(char **args, const struct cli_option *all, const char **rest, int n_rest, struct err *e)
 {
 	int n = 0;
+	bool only_rest = false; /* after "--" */
 	for (; *args != NULL; args++) {
-		if (!str_starts(*args, "--")) {
+		if (!only_rest && strcmp(*args, "--") == 0) {
+			only_rest = true;
+			continue;
+		}
+		if (only_rest || !str_starts(*args, "--")) {
 			if (n == n_rest)
 				return err_set(
 				    e, ERR_BAD_REQUEST, "`%.60s` is one argument too many.", *args);

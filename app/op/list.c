@@ -13,6 +13,8 @@
 #define CURSOR_TAG "c1-"
 enum { KEY_MAX_BYTES = 196 };
 
+const struct param op_list_in[] = { LIST_PARAMS, { 0 } };
+
 int list_limit(const json_t *in)
 {
 	return (int)js_int(in, "limit", LIMIT_LIST_DEFAULT);
@@ -49,5 +51,10 @@ json_t *list_reply(json_t *rows, int limit, const char *key_field)
 		hex_encode(key, strlen(key), text + strlen(CURSOR_TAG));
 		next = json_string(text);
 	}
+	size_t i;
+	json_t *row;
+	if (key_field[0] == '_')
+		json_array_foreach(rows, i, row)
+			(void)json_object_del(row, key_field);
 	return js_pack("{s:o, s:o?}", "data", rows, "next", steal(next));
 }

@@ -52,10 +52,15 @@ enum op_flag {
 	OP_HIDDEN = 64,   /* not a native op (git wire, pages): not in OpenAPI or `call` */
 	OP_ADMIN = 128,   /* org-admin of the caller's org */
 	OP_SUPER = 256,   /* super-admin */
-	OP_LAX = 512,     /* compatibility door: unknown fields are ignored (HTTP-3) */
+	OP_LAX = 512, /* compatibility door: unknown fields are ignored (HTTP-3), and a query beside a body */
+	OP_ONCE = 4096,    /* creates: with an Idempotency-Key, once (HTTP-7; auth/once.h) */
+	OP_KEEPS = 8192,   /* OP_ONCE in a transaction of its own, by once_begin and once_commit */
+	OP_SECRET = 16384, /* the answer holds a secret: only its `id` is stored */
+	OP_E2B = 32768,    /* only at the door for the E2B SDK, where nothing else is (ECO-1) */
+	OP_BOX = 65536,   /* needs the credential of the sandbox that it is about, and nothing else will do */
 	OP_STORES = 2048, /* writes where space is bounded: may answer 507 */
 	OP_LONG =
-	    1024, /* one answer, but it may take long: a thread of its own too, so that no worker waits */
+	    1024, /* one answer, but it may take long: it counts as a stream too, so that no worker waits */
 };
 
 /* "/v1/sandboxes/{id}", "/v1/git/{org}/{repo}.git/info"; a last "{rest...}" takes the remainder, slashes included. */
@@ -64,10 +69,14 @@ struct route {
 };
 enum { OP_ROUTES_MAX = 4 };
 
+struct once;      /* auth/once.h */
 struct principal; /* auth/principal.h */
 struct pg_pool;   /* io/pg.h */
 struct conf;      /* io/conf.h */
 struct reply;     /* below */
+
+/* The way a request came in, as nginx says it (GATEHOUSE_DOOR): which ops exist there, and in which headers a credential stands. */
+enum op_door { DOOR_PUBLIC, DOOR_INTERNAL, DOOR_E2B };
 
 /* What a handler is given. Everything in it lives as long as the request. */
 struct ctx {
@@ -80,7 +89,9 @@ struct ctx {
 	const char *request_id;            /* HTTP-5 */
 	const char *traceparent;           /* NULL when absent */
 	const char *method, *path, *query; /* decoded path; raw query */
-	int64_t deadline_ms;               /* monotonic */
+	enum op_door door;
+	int64_t deadline_ms; /* monotonic */
+	struct once *once;   /* NULL: no Idempotency-Key */
 };
 
 /*
@@ -104,7 +115,11 @@ struct op {
 	unsigned flags;
 	size_t max_body_bytes; /* 0: LIMIT_BODY_BYTES; for OP_RAW_IN: SIZE_MAX means unbounded */
 	op_fn *run;
-	/* Tell what kept `run` from being called, where that is not done with the envelope: true when it has answered. May be NULL. */
+	/* OP_KEEPS: answer a repetition, where the first answer is not there, from what once_commit was given. ERR_NOT_FOUND: that is
+	 * not there, and never was as promised; the op runs again. NULL: an OP_SECRET op. */
+	op_fn *again;
+	/* Tell an error, of `run` or what kept it from being called, where that is not done with the envelope: true when it has
+	 * answered. May be NULL. */
 	bool (*refuse)(struct ctx *c, const struct err *why);
 };
 
@@ -121,6 +136,7 @@ struct reply_vt {
 struct reply {
 	const struct reply_vt *vt;
 	bool begun;          /* the head has been sent */
+	bool sse;            /* a stream of events, as SSE (stream.c) */
 	bool unbuffered;     /* nginx is to pass everything on at once: set by the core for an OP_STREAM op */
 	int status;          /* as sent, or as reply_status() wants it before */
 	const char *headers; /* of reply_header(), in the arena; NULL when none */
@@ -135,16 +151,31 @@ void reply_status(struct ctx *c, int status);
 int reply_begin(struct ctx *c, int status, const char *content_type);
 int reply_write(struct ctx *c, const void *p, size_t n);
 int reply_flush(struct ctx *c);
-/* One NDJSON line and a flush (STR-1). Takes the reference. -1 when the client is gone or the line passes LIMIT_LINE_BYTES
- * (nothing of it is sent then). */
-int reply_line(struct ctx *c, json_t *v);
 /* Body bytes of an OP_RAW_IN op: >0, 0 at its end, -1 when the client went away. */
 ssize_t reply_read(struct ctx *c, void *p, size_t n);
+/* The same in larger pieces: it goes on for a moment (at most as long as one piece takes, and 200 ms) until n bytes are there. For
+ * what passes them on: each piece costs a turn of everybody on the way. */
+ssize_t reply_read_many(struct ctx *c, void *p, size_t n);
 bool reply_gone(struct ctx *c);
 /* The process is about to end: a stream says where to resume and ends itself (RUN-6). */
 bool reply_draining(struct ctx *c);
 /* A request header by its CGI name ("HTTP_ACCEPT", "CONTENT_TYPE") or NULL. */
 const char *reply_param(struct ctx *c, const char *name);
+
+/* ---- stream.c: a stream of events, as NDJSON or, where Accept asks for it, as SSE (STR-1). -1 when the client is gone. */
+
+bool reply_wants_sse(struct ctx *c);
+/* reply_begin of a stream of events, never cached. */
+int reply_stream(struct ctx *c);
+/* One event of any process, and a flush. Takes the reference. -1 too when the line passes LIMIT_LINE_BYTES (nothing of it is sent
+ * then). `id`: what a client sends back as Last-Event-ID to go on behind it; NULL: none. */
+int reply_event(struct ctx *c, const char *id, json_t *v);
+int reply_line(struct ctx *c, json_t *v); /* without id */
+/* The same for a line that is ready: open, the line with its "\n" by reply_write, close. No flush. */
+int reply_event_open(struct ctx *c, const char *id);
+int reply_event_close(struct ctx *c);
+/* STR-4: a sign of life without id, and a flush. */
+int reply_ping(struct ctx *c);
 
 /* ---- check.c: the input check (HTTP-3). Names the field (dotted path for nested ones) and what is allowed. Every violation is
  * in e's details. A JSON null is the same as an absent field: js_get() and friends see it so too. */
@@ -163,9 +194,15 @@ struct route_match {
 	char allow[128];     /* on ERR_METHOD: the methods of that path */
 };
 /* Find the op of a method and decoded path among tables (ended by NULL): ERR_NOT_FOUND or ERR_METHOD otherwise. A literal
- * segment beats a parameter. HEAD is GET. Internal ops match only when `internal`. */
-int route_find(const struct op *const *tables, const char *method, const char *path, bool internal,
+ * segment beats a parameter. HEAD is GET. Only ops of that door match. */
+int route_find(const struct op *const *tables, const char *method, const char *path, enum op_door door,
     struct route_match *m, struct err *e);
+/*
+ * What a client wrote (path and query, still encoded; nginx's $request_uri), before anybody merged slashes or decoded: an empty
+ * segment inside is ERR_NOT_FOUND; a dot segment, however it is written, and an encoded slash are ERR_BAD_REQUEST. So no value of a
+ * client's becomes another path than the one its segments spell.
+ */
+int route_raw(const char *uri, struct err *e);
 const struct op *op_by_id(const struct op *const *tables, const char *id);
 /* Does `name` stand in the path of this route? */
 bool route_has(const struct route *r, const char *name);
@@ -195,6 +232,26 @@ int op_request(struct mem *m, const struct op *op, const json_t *in, struct op_r
 /* An input made of the examples of op->in. */
 json_t *op_example(const struct op *op);
 
+/* ---- rows that many tables have: what a reply always holds, may be null in, or may lack; an id of ours as input */
+#define OUT(type_, name_, doc_, example_)                                                                    \
+	{                                                                                                    \
+		.name = (name_), .type = (type_), .required = true, .doc = (doc_), .example = (example_)     \
+	}
+#define OUT_NULL(type_, name_, doc_, example_)                                                               \
+	{                                                                                                    \
+		.name = (name_), .type = (type_), .required = true, .nullable = true, .doc = (doc_),         \
+		.example = (example_)                                                                        \
+	}
+#define OUT_MAYBE(type_, name_, doc_, example_)                                                              \
+	{                                                                                                    \
+		.name = (name_), .type = (type_), .doc = (doc_), .example = (example_)                       \
+	}
+#define IN_ID(name_, doc_, example_)                                                                         \
+	{                                                                                                    \
+		.name = (name_), .type = T_STR, .required = true, .min = 1, .max = 64, .doc = (doc_),        \
+		.example = (example_)                                                                        \
+	}
+
 /* ---- list.c: paging (HTTP-6). Opaque cursors carry the last sort key. */
 #define LIST_PARAMS                                                                                          \
 	{ .name = "limit",                                                                                   \
@@ -206,11 +263,12 @@ json_t *op_example(const struct op *op);
 		.name = "cursor", .type = T_STR, .min = 1, .max = 400,                                       \
 		.doc = "The `next` of the page before."                                                      \
 	}
+extern const struct param op_list_in[]; /* LIST_PARAMS and nothing else */
 int list_limit(const json_t *in);
 /* The sort key in a cursor, in the arena, or "" when absent; ERR_BAD_REQUEST when it is not one of ours. */
 const char *list_cursor(struct ctx *c, const json_t *in, struct err *e);
 /* {"data": rows (taken), "next": cursor or null}: call with up to limit+1 rows; the surplus row is dropped and `last_key`
- * (of the last kept row) becomes the cursor. */
+ * (of the last kept row) becomes the cursor. A key that begins with '_' is only for that: no row shows it. */
 json_t *list_reply(json_t *rows, int limit, const char *key_field);
 /* Rows of a list op's output schema. */
 #define LIST_OUT(row_fields, data_doc)                                                                       \

@@ -1,6 +1,6 @@
 /*
  * The document is made from the rows and nothing else (OP-1). Error answers are derived: what the server core itself can
- * answer for a row (400, 401, 403, 413, 415, 503), 404 where a path names a thing, 409 where something is changed,
+ * answer for a row (400, 401, 403, 413, 415, 429, 503), 404 where a path names a thing, 409 where something is changed,
  * 507 where a row says that it stores.
  */
 #include <ctype.h>
@@ -24,6 +24,9 @@ static const struct {
 	{ 409, "Conflict", "It cannot be done in the present state." },
 	{ 413, "TooLarge", "The body is larger than the op takes." },
 	{ 415, "NotJson", "The body must be sent as application/json." },
+	{ 429, "TooMany",
+	    "Your organisation has reached its limit of requests or runs; try again after the seconds in "
+	    "Retry-After." },
 	{ 503, "Unavailable", "Try again after the seconds in Retry-After." },
 	{ 507, "NoSpace", "What it writes to is full; the same request fails again until there is room." },
 };
@@ -71,7 +74,7 @@ static json_t *components(void)
 	for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
 		json_t *r = js_pack("{s:s, s:{s:{s:{s:s}}}}", "description", answers[i].doc, "content",
 		    "application/json", "schema", "$ref", "#/components/schemas/Error");
-		if (answers[i].status == 503)
+		if (answers[i].status == 503 || answers[i].status == 429)
 			js_set(r, "headers",
 			    js_pack("{s:{s:s, s:{s:s}}}", "Retry-After", "description", "Seconds.", "schema",
 				"type", "integer"));
@@ -90,6 +93,7 @@ static bool can_answer(const struct op *op, const struct route *r, int status)
 	switch (status) {
 	case 401:
 	case 403:
+	case 429:
 		return (op->flags & OP_PUBLIC) == 0;
 	case 404:
 		return names;
@@ -127,9 +131,17 @@ static json_t *responses_of(const struct op *op, const struct route *r)
 	json_t *all = json_object();
 	int status = op->status == 0 ? 200 : op->status;
 	bool streams = (op->flags & OP_STREAM) != 0 && (op->flags & OP_RAW_OUT) == 0;
-	if (streams)
+	if (streams && (op->flags & OP_LAX) != 0) {
+		add_content(all, 200, "text/event-stream",
+		    js_pack("{s:s, s:s}", "type", "string", "description",
+			"Where the request asks for a stream: events in the vendor's form."));
+	} else if (streams) {
 		add_content(
 		    all, 200, "application/x-ndjson", op_schema_out(op->line != NULL ? op->line : op->out));
+		add_content(all, 200, "text/event-stream",
+		    js_pack("{s:s, s:s}", "type", "string", "description",
+			"The same lines, each the `data` of one message; where to go on is its `id`."));
+	}
 	if ((op->flags & OP_RAW_OUT) != 0)
 		add_content(all, status, "application/octet-stream", json_object());
 	else if (!streams || op->line != NULL)
@@ -156,6 +168,14 @@ static json_t *parameters_of(const struct op *op, const struct route *r)
 			"description", text(p->doc), "required", path || p->required, "schema",
 			param_schema(p)));
 	}
+	if ((op->flags & OP_ONCE) != 0 && strcmp(r->method, "POST") == 0)
+		js_push(all,
+		    js_pack("{s:s, s:s, s:s, s:b, s:{s:s, s:i, s:i}}", "name", "Idempotency-Key", "in",
+			"header", "description",
+			"Sent again within 24 hours with the same key and the same input, the request is "
+			"done "
+			"once and answered like the first.",
+			"required", 0, "schema", "type", "string", "minLength", 1, "maxLength", 255));
 	return all;
 }
 
@@ -163,6 +183,8 @@ static json_t *parameters_of(const struct op *op, const struct route *r)
 static json_t *body_of(const struct op *op, const struct route *r)
 {
 	json_t *schema = op_schema(op->in), *example = op_example(op), *required = json_array();
+	if ((op->flags & OP_LAX) != 0) /* what is not named is let pass */
+		(void)json_object_del(schema, "additionalProperties");
 	size_t i;
 	json_t *name;
 	for (const struct param *p = op->in; p != NULL && p->name != NULL; p++)

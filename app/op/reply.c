@@ -5,9 +5,10 @@
 #include <assert.h>
 #include <string.h>
 
-#include "base/js.h"
-#include "base/limits.h"
+#include "base/clock.h"
 #include "op/op.h"
+
+enum { MANY_MS = 200 };
 
 static bool is_one_line(const char *s)
 {
@@ -52,18 +53,24 @@ int reply_flush(struct ctx *c)
 	return c->reply->vt->flush(c->reply);
 }
 
-int reply_line(struct ctx *c, json_t *v)
-{
-	auto_json json_t *mine = v;
-	auto_buf struct buf line = BUF(LIMIT_LINE_BYTES);
-	if (js_dump_buf(&line, mine) != 0 || buf_chr(&line, '\n') != 0)
-		return -1;
-	return reply_write(c, line.p, line.n) != 0 ? -1 : reply_flush(c);
-}
-
 ssize_t reply_read(struct ctx *c, void *p, size_t n)
 {
 	return c->reply->vt->read(c->reply, p, n);
+}
+
+ssize_t reply_read_many(struct ctx *c, void *p, size_t n)
+{
+	int64_t until = clock_ms() + MANY_MS;
+	size_t got = 0;
+	do {
+		ssize_t some = reply_read(c, (char *)p + got, n - got);
+		if (some < 0)
+			return -1;
+		if (some == 0)
+			break;
+		got += (size_t)some;
+	} while (got < n && clock_ms() < until);
+	return (ssize_t)got;
 }
 
 bool reply_gone(struct ctx *c)

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -47,6 +48,22 @@ int boxdir_base(const char *const *candidates, int n, char out[BOXDIR_BASE_MAX +
 	    "bytes, owned by this "
 	    "process and writable by nobody else.",
 	    first == NULL ? "" : first, BOXDIR_BASE_MAX);
+}
+
+int boxdir_names(const char *setting, char tmp[BOXDIR_PATH_MAX], const char *names[BOXDIR_NAMES])
+{
+	const char *dir = getenv("TMPDIR");
+	if (setting[0] != '\0') {
+		names[0] = setting;
+		return 1;
+	}
+	/* The temporary directory itself is everybody's. */
+	(void)snprintf(tmp, BOXDIR_PATH_MAX, "%.80s/gatehouse-%u", dir == NULL ? "/tmp" : dir, geteuid());
+	names[0] = "/run/gatehouse/s";
+	names[1] = "/run/gatehouse";
+	names[2] = getenv("XDG_RUNTIME_DIR");
+	names[3] = tmp;
+	return BOXDIR_NAMES;
 }
 
 int boxdir_make(const char *base, const char *id, uid_t owner, char out[BOXDIR_PATH_MAX], struct err *e)

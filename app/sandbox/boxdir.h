@@ -18,6 +18,10 @@ enum {
 /* The first of `candidates` (NULL or "" entries are skipped, ended by `n`) that is short enough and can be written. It is
  * made when absent; one that another user could write to or put there is refused. */
 int boxdir_base(const char *const *candidates, int n, char out[BOXDIR_BASE_MAX + 1], struct err *e);
+/* Where the base may be (SBX-65): the setting alone when there is one; else /run/gatehouse (its s/, which systemd-tmpfiles
+ * makes ours, first), $XDG_RUNTIME_DIR, and a directory of ours in the temporary one, written into tmp. Returns how many. */
+enum { BOXDIR_NAMES = 4 };
+int boxdir_names(const char *setting, char tmp[BOXDIR_PATH_MAX], const char *names[BOXDIR_NAMES]);
 /* A fresh, empty directory; whatever stood there is removed. Its path into out. */
 int boxdir_make(const char *base, const char *id, uid_t owner, char out[BOXDIR_PATH_MAX], struct err *e);
 int boxdir_close(const char *path, struct err *e);

@@ -47,6 +47,14 @@ int channel_lost_err(const struct channel *c, struct err *e)
 	return -1;
 }
 
+int channel_speaks(const struct channel *c, uint32_t version, struct err *e)
+{
+	if (c->version >= version)
+		return 0;
+	return err_set(e, ERR_CONFLICT,
+	    "The sandbox was started by an earlier version, which cannot do that: lease another one.");
+}
+
 bool channel_lost(struct channel *c)
 {
 	(void)pthread_mutex_lock(&c->lock);
@@ -73,6 +81,7 @@ struct entry *entry_new(struct channel *c, uint8_t kind)
 	struct entry *en = xcalloc(1, sizeof *en);
 	en->id = c->next_id++;
 	en->kind = kind;
+	en->version = (uint8_t)c->version;
 	en->tail = &en->head;
 	(void)pthread_cond_init(&en->changed, NULL);
 	en->next = c->entries;
@@ -97,7 +106,9 @@ void entry_free(struct channel *c, struct entry *en)
 
 static bool can_be_cancelled(uint8_t kind)
 {
-	return kind == PROTO_SUB || kind == PROTO_READ || kind == PROTO_WRITE || kind == PROTO_STAT;
+	return kind == PROTO_SUB || kind == PROTO_READ || kind == PROTO_WRITE || kind == PROTO_LOOK ||
+	    kind == PROTO_REMOVE || kind == PROTO_INPUT || kind == PROTO_WATCH || kind == PROTO_PACK ||
+	    kind == PROTO_UNPACK;
 }
 
 void entry_leave(struct channel *c, struct entry *en)
@@ -350,8 +361,8 @@ static void *run(void *arg)
 
 struct channel *channel_open(const struct channel_opts *o, const struct channel_wait *w, struct err *e)
 {
-	uint32_t last_id;
-	auto_fd int fd = channel_dial(o, w, &last_id, e);
+	struct channel_greeting g;
+	auto_fd int fd = channel_dial(o, w, &g, e);
 	auto_fd int wake_fd = fd < 0 ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (fd < 0)
 		return NULL;
@@ -360,7 +371,8 @@ struct channel *channel_open(const struct channel_opts *o, const struct channel_
 		return NULL;
 	}
 	struct channel *c = xcalloc(1, sizeof *c);
-	c->next_id = last_id + 1;
+	c->next_id = g.last_id + 1;
+	c->version = g.version;
 	c->out = BUF(OUT_MAX);
 	c->in = xcalloc(1, IN_BYTES);
 	c->fd = fd;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/str.h"
 #include "sandbox/channel_impl.h"
 
 struct channel_cmd {
@@ -41,7 +42,11 @@ static int encode_start(const struct channel_spec *s, unsigned char **p, size_t 
 		.timeout_ms = s->timeout_ms < 0 ? 0 : (uint64_t)s->timeout_ms,
 		.stdin_kind = s->stdin_p != NULL ? PROTO_STDIN_FED
 		    : s->stdin_path != NULL      ? PROTO_STDIN_FILE
+		    : s->pty                     ? PROTO_STDIN_PTY
+		    : s->stdin_open              ? PROTO_STDIN_PIPE
 						 : PROTO_STDIN_NULL,
+		.cols = s->cols,
+		.rows = s->rows,
 		.hold = s->place != NULL,
 		.label = s->label,
 		.dir = s->dir,
@@ -119,6 +124,14 @@ static void stop_unheard(struct channel *c, uint32_t cmd)
 	entry_leave(c, en);
 }
 
+static int start_refused(const struct piece *got, struct err *e)
+{
+	(void)piece_error(got, e);
+	if (str_starts(e->msg, "dir: "))
+		(void)snprintf(e->param, sizeof e->param, "dir");
+	return -1;
+}
+
 /* START and what follows it; with the lock held. The pid, or -1. */
 static pid_t start_locked(struct channel *c, const struct channel_spec *s, const unsigned char *p, size_t n,
     uint32_t *cmd, struct entry **sub, const struct channel_wait *w, struct err *e)
@@ -139,7 +152,7 @@ static pid_t start_locked(struct channel *c, const struct channel_spec *s, const
 	if (got == NULL)
 		return -1;
 	if (got->type == PROTO_ERROR)
-		return piece_error(got, e);
+		return start_refused(got, e);
 	struct proto_in in = piece_in(got);
 	return (pid_t)proto_get_u32(&in);
 }
@@ -151,7 +164,7 @@ struct channel_cmd *channel_start(
 	size_t n = 0;
 	uint32_t cmd;
 	struct entry *sub;
-	if (encode_start(s, &p, &n, e) != 0)
+	if (((s->stdin_open || s->pty) && channel_speaks(c, 2, e) != 0) || encode_start(s, &p, &n, e) != 0)
 		return NULL;
 	(void)pthread_mutex_lock(&c->lock);
 	pid_t pid = start_locked(c, s, p, n, &cmd, &sub, w, e);
@@ -329,15 +342,36 @@ int channel_stop(struct channel *c, const struct channel_wait *w, int *ended, st
 	return stop(c, 0, w, ended, e);
 }
 
-static int read_items(const struct piece *p, struct channel_item **items)
+static void read_detail(const struct proto_item *m, struct channel_item *t)
+{
+	struct proto_in in = m->args_in;
+	size_t n = 0;
+	t->in_state = (enum proto_in_state)m->in_state;
+	t->in_bytes = m->in_bytes;
+	t->pty = m->pty;
+	t->cut = m->cut;
+	(void)snprintf(t->dir, sizeof t->dir, "%s", m->dir);
+	for (; t->n_args < m->n_args; t->n_args++) {
+		const char *arg = proto_get_str(&in);
+		size_t k = strlen(arg) + 1;
+		if (k > sizeof t->args - n) /* a box that tells more than it may */
+			break;
+		memcpy(t->args + n, arg, k);
+		n += k;
+	}
+}
+
+/* The items of one frame, behind the `have` that are there already; how many there are now. */
+static int read_items(const struct piece *p, uint32_t version, struct channel_item **items, int have)
 {
 	struct proto_in in = piece_in(p);
 	uint32_t n = proto_get_u32(&in);
-	*items = xcalloc((size_t)n + 1, sizeof **items);
+	*items = xrealloc(*items, ((size_t)have + n + 1) * sizeof **items);
+	memset(*items + have, 0, ((size_t)n + 1) * sizeof **items);
 	for (uint32_t i = 0; i < n; i++) {
 		struct proto_item m;
-		struct channel_item *t = &(*items)[i];
-		(void)proto_item_get(&in, &m); /* checked on arrival */
+		struct channel_item *t = &(*items)[have + (int)i];
+		(void)proto_item_get(&in, &m, version); /* checked on arrival */
 		t->cmd = m.cmd;
 		t->pid = (pid_t)m.pid;
 		t->running = m.exit.how == PROTO_RUNNING;
@@ -346,24 +380,42 @@ static int read_items(const struct piece *p, struct channel_item **items)
 		t->oldest[1] = m.oldest[1];
 		channel_text(t->label, sizeof t->label, m.label);
 		read_exit(&m.exit, &t->exit);
+		if (version >= 2)
+			read_detail(&m, t);
 	}
-	return (int)n;
+	return have + (int)n;
+}
+
+/* LISTED frames until the last frame; the count, or -1. With the lock held. */
+static int take_listed(struct channel *c, struct entry *en, const struct channel_wait *w,
+    struct channel_item **items, struct err *e)
+{
+	int n = 0;
+	for (;;) {
+		auto_piece struct piece *p = entry_take(c, en, w, e);
+		if (p == NULL)
+			return -1;
+		if (p->type == PROTO_DONE)
+			return n;
+		if (p->type == PROTO_ERROR)
+			return piece_error(p, e);
+		n = read_items(p, en->version, items, n);
+	}
 }
 
 int channel_list(
     struct channel *c, uint32_t cmd, const struct channel_wait *w, struct channel_item **items, struct err *e)
 {
-	auto_piece struct piece *listed = NULL;
-	auto_piece struct piece *done = NULL;
+	*items = NULL;
 	(void)pthread_mutex_lock(&c->lock);
 	struct entry *en = entry_new(c, PROTO_LIST);
 	channel_post_u32(c, PROTO_LIST, en->id, cmd);
-	listed = entry_take(c, en, w, e);
-	if (listed != NULL && listed->type == PROTO_LISTED)
-		done = entry_take(c, en, w, e);
+	int n = take_listed(c, en, w, items, e);
 	entry_leave(c, en);
 	(void)pthread_mutex_unlock(&c->lock);
-	if (listed == NULL || (listed->type == PROTO_LISTED && done == NULL))
-		return -1;
-	return listed->type == PROTO_LISTED ? read_items(listed, items) : piece_error(listed, e);
+	if (n < 0) {
+		free(*items);
+		*items = NULL;
+	}
+	return n;
 }

@@ -20,16 +20,19 @@ struct piece { /* one frame's payload, waiting for its caller */
 struct entry {
 	struct entry *next;
 	uint32_t id;
-	uint8_t kind;     /* the request's type */
-	bool over;        /* its last frame came (and is in the queue, or was) */
-	bool abandoned;   /* nobody waits: freed with its last frame */
-	bool described;   /* FILE or LISTED came */
-	bool cancelled;   /* we asked for its end: DONE may come early */
-	uint8_t streams;  /* SUB: which may come */
-	uint64_t credit;  /* bytes that the box may still send; for WRITE, that we may */
-	uint64_t granted; /* WRITE: sent and not yet credited again */
+	uint8_t kind;    /* the request's type */
+	uint8_t version; /* of the protocol */
+	bool over;       /* its last frame came (and is in the queue, or was) */
+	bool abandoned;  /* nobody waits: freed with its last frame */
+	bool described;  /* FILE or LISTED came */
+	bool cancelled;  /* we asked for its end: DONE may come early */
+	uint8_t streams; /* SUB: which may come */
+	uint8_t heard;   /* SUB: which did */
+	uint64_t
+	    credit; /* bytes that the box may still send; for WRITE and UNPACK, that we may; for LOOK, of nodes */
+	uint64_t granted; /* WRITE: sent and not yet credited again; INPUT: sent */
 	uint64_t at[2];   /* lowest offset that may come next */
-	uint32_t entries; /* STAT: how many came */
+	uint32_t nodes;   /* LOOK: how many may still come; LIST: how many came */
 	pthread_cond_t changed;
 	struct piece *head, **tail;
 };
@@ -41,7 +44,7 @@ struct channel {
 	int fd, wake_fd;
 	bool lost, closing;
 	const char *why; /* static text, once lost */
-	uint32_t next_id;
+	uint32_t next_id, version;
 	int silence_ms;
 	int64_t heard_ms; /* when the last bytes came */
 	bool asked;       /* and we have pinged since */
@@ -74,15 +77,32 @@ int piece_error(const struct piece *p, struct err *e);
 /* A request whose only answer is DONE; the value, or -1. Takes the lock itself. */
 int channel_ask(struct channel *c, uint8_t type, const void *p, size_t n, const struct channel_wait *w,
     uint64_t *value, struct err *e);
+/* 0 when the box speaks this version of the protocol at least; else ERR_CONFLICT: it was started before an upgrade. */
+int channel_speaks(const struct channel *c, uint32_t version, struct err *e);
 /* Text from a box that is shown to people: printable ASCII. */
 void channel_text(char *to, size_t size, const char *from);
+
+/* ---- channel_file.c, for channel_tree.c; without the lock */
+int path_fits(const char *field, const char *path, struct err *e);
+/* The refusal of a request about files: what the box bases on the path names it. Returns -1. */
+int file_refused(const struct piece *p, struct err *e);
+/* A call-back has ended it. Returns -1. */
+int file_aborted(struct err *e);
+struct piece *file_take(struct channel *c, struct entry *en, const struct channel_wait *w, struct err *e);
+void file_leave(struct channel *c, struct entry *en);
+/* A request whose only answer is DONE. */
+int file_ask(struct channel *c, uint8_t type, const struct proto_out *o, const struct channel_wait *w,
+    uint64_t *value, struct err *e);
 
 /* ---- channel_check.c: judge a frame on arrival. NULL when it is fine (*last: no other will come), else what is wrong. */
 const char *channel_check(struct entry *en, uint8_t type, const unsigned char *p, size_t n, bool *last);
 
 /* ---- channel_open.c: a connected socket to the box, hellos exchanged; -1 with e. */
+struct channel_greeting {
+	uint32_t last_id, version; /* the highest id that the box has seen; what both speak */
+};
 int channel_dial(
-    const struct channel_opts *o, const struct channel_wait *w, uint32_t *last_id, struct err *e);
+    const struct channel_opts *o, const struct channel_wait *w, struct channel_greeting *g, struct err *e);
 
 static inline void auto_piecep(struct piece **p)
 {

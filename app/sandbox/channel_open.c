@@ -101,13 +101,13 @@ static int read_exactly(int fd, unsigned char *p, size_t n, const struct channel
 	return 0;
 }
 
-static int say_hello(int fd, const unsigned char *nonce, struct err *e)
+static int say_hello(int fd, const unsigned char *nonce, uint32_t version, struct err *e)
 {
 	unsigned char msg[PROTO_HEAD + 8 + PROTO_NONCE / 2];
 	struct proto_out o = { .p = msg + PROTO_HEAD, .cap = sizeof msg - PROTO_HEAD };
 	proto_head_put(msg, PROTO_HELLO, HELLO_ID, (uint32_t)o.cap);
 	proto_put_u32(&o, PROTO_MAGIC);
-	proto_put_u32(&o, PROTO_VERSION);
+	proto_put_u32(&o, version);
 	proto_put_bytes(&o, nonce, PROTO_NONCE / 2);
 	/* A fresh connection takes so few bytes at once. */
 	if (send(fd, msg, sizeof msg, MSG_NOSIGNAL) != (ssize_t)sizeof msg)
@@ -115,32 +115,40 @@ static int say_hello(int fd, const unsigned char *nonce, struct err *e)
 	return 0;
 }
 
-static int hear_hello(
-    int fd, const unsigned char *nonce, const struct channel_wait *w, uint32_t *last_id, struct err *e)
+/* 0; 1: this version is refused, as a box of the first one does with every other; -1 with e. */
+static int hear_hello(int fd, const unsigned char *nonce, uint32_t asked, const struct channel_wait *w,
+    struct channel_greeting *g, struct err *e)
 {
 	unsigned char head[PROTO_HEAD], msg[HELLO_OK_BYTES];
 	struct proto_head h;
 	if (read_exactly(fd, head, sizeof head, w, e) != 0)
 		return -1;
-	if (!proto_head_get(head, PROTO_REPLY_MAX, &h) || h.type != PROTO_HELLO_OK || h.id != HELLO_ID ||
-	    h.length != sizeof msg)
+	bool known = proto_head_get(head, PROTO_REPLY_MAX, &h) && h.id == HELLO_ID;
+	if (known && h.type == PROTO_ERROR && asked > PROTO_OLDEST)
+		return 1;
+	if (!known || h.type != PROTO_HELLO_OK || h.length != sizeof msg)
 		return err_set(e, ERR_UPSTREAM, "The sandbox's box speaks another version, or is not ours.");
 	if (read_exactly(fd, msg, sizeof msg, w, e) != 0)
 		return -1;
 	struct proto_in in = { .p = msg, .n = sizeof msg };
-	uint32_t version = proto_get_u32(&in);
+	g->version = proto_get_u32(&in);
 	const unsigned char *answer = proto_get_bytes(&in, PROTO_NONCE / 2);
-	*last_id = proto_get_u32(&in);
-	if (version != PROTO_VERSION || *last_id > INT32_MAX ||
+	g->last_id = proto_get_u32(&in);
+	if (g->version < PROTO_OLDEST || g->version > asked || g->last_id > INT32_MAX ||
 	    !bytes_equal_ct(answer, nonce + PROTO_NONCE / 2, PROTO_NONCE / 2))
 		return err_set(e, ERR_UPSTREAM, "What answers on the sandbox's socket is not its box.");
 	return 0;
 }
 
-int channel_dial(const struct channel_opts *o, const struct channel_wait *w, uint32_t *last_id, struct err *e)
+int channel_dial(
+    const struct channel_opts *o, const struct channel_wait *w, struct channel_greeting *g, struct err *e)
 {
-	auto_fd int fd = connect_to(o, e);
-	if (fd < 0 || say_hello(fd, o->nonce, e) != 0 || hear_hello(fd, o->nonce, w, last_id, e) != 0)
-		return -1;
-	return steal_fd(&fd);
+	for (uint32_t version = PROTO_VERSION;; version = PROTO_OLDEST) {
+		auto_fd int fd = connect_to(o, e);
+		if (fd < 0 || say_hello(fd, o->nonce, version, e) != 0)
+			return -1;
+		int rc = hear_hello(fd, o->nonce, version, w, g, e);
+		if (rc <= 0)
+			return rc < 0 ? -1 : steal_fd(&fd);
+	}
 }

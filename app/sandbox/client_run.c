@@ -1,4 +1,5 @@
 /* client_run.c - one command from its start to its exit, over as many connections as it takes. */
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,6 +18,7 @@ enum {
 	LATE_MS = 30 * 1000, /* beyond the command's own time */
 	STOP_AGAIN_MS = 1000,
 };
+#define EVER_MS (40LL * 24 * 3600 * 1000) /* longer than any lease */
 
 enum stage { NOT_STARTED, RUNNING, ENDED, LOST };
 
@@ -33,6 +35,7 @@ struct reading {
 	bool aborted; /* by the reader */
 	bool stop_asked;
 	int64_t stop_ms; /* when the node was last asked to stop it */
+	bool follow;     /* it was started before */
 	bool leave;      /* box_output: a cancel ends the reading, not the command */
 	char lost[ERR_MSG_MAX];
 };
@@ -156,6 +159,7 @@ static int connection(
 {
 	static const char *const json[] = { "Content-Type: application/json", NULL };
 	struct http_res res = { 0 };
+	int left_ms = clock_left_ms(until_ms);
 	ndjson_free(&r->lines);
 	r->lines = ndjson_new(2 * LIMIT_LINE_BYTES);
 	struct http_req q = { .method = method,
@@ -168,7 +172,7 @@ static int connection(
 		.cancelled = ask_cancel,
 		.arg = r,
 		.connect_ms = CLIENT_CONNECT_MS,
-		.total_ms = clock_left_ms(until_ms) + 1,
+		.total_ms = left_ms < INT_MAX ? left_ms + 1 : left_ms,
 		.idle_ms = CLIENT_IDLE_MS };
 	int rc = http_do(&q, &res, e);
 	/* What nginx says when sandboxd went away is no answer of sandboxd. */
@@ -202,6 +206,14 @@ static const char *output_url(struct mem *m, const struct reading *r, int only)
 	    mem_fmt(m, "/commands/%s/output?from=%lld&fromStderr=%lld", r->id, r->from[0], r->from[1]));
 }
 
+static int not_started(const struct reading *r, const char *why, struct err *e)
+{
+	if (!r->follow)
+		return err_replace(e, ERR_UNAVAILABLE, "The command was not started: %.300s", why);
+	e->reason = "unknown";
+	return -1;
+}
+
 /* Go on reading after a cut, until the exit or until nobody can tell any more. */
 static int resume(struct reading *r, int64_t until_ms, struct err *e)
 {
@@ -218,8 +230,7 @@ static int resume(struct reading *r, int64_t until_ms, struct err *e)
 		if (rc != 0 && !node_away(e)) {
 			/* Known to nobody: if it never said that it started, it did not. */
 			if (e->code == ERR_NOT_FOUND && r->stage == NOT_STARTED)
-				return err_replace(
-				    e, ERR_UNAVAILABLE, "The command was not started: %.300s", why);
+				return not_started(r, why, e);
 			return lost(e->msg, e);
 		}
 		if (rc == 0 || r->from[0] + r->from[1] > before)
@@ -232,16 +243,24 @@ static int resume(struct reading *r, int64_t until_ms, struct err *e)
 	return 0;
 }
 
-static json_t *request(const struct box_cmd *cmd, const char *id)
+json_t *client_run_body(const struct box_addr *a, const struct box_cmd *cmd, const char *id)
 {
-	json_t *body = js_pack("{s:s,s:O,s:I,s:b}", "cmd", id, "argv", cmd->argv, "timeoutSec",
-	    (json_int_t)cmd->timeout_s, "stream", cmd->on_line != NULL);
+	/* SBX-33: what is true now; the policy may have changed since the lease. */
+	json_t *env = js_pack("{s:o}", "SANDBOX_TIER", json_sprintf("%d", a->tier));
+	json_t *body = js_pack("{s:s,s:O,s:I,s:b,s:o}", "cmd", id, "argv", cmd->argv, "timeoutSec",
+	    (json_int_t)cmd->timeout_s, "stream", cmd->on_line != NULL, "env", env);
 	if (cmd->dir != NULL)
 		js_set_str(body, "dir", cmd->dir);
-	if (cmd->env != NULL)
-		js_set(body, "env", json_deep_copy(cmd->env));
+	if (cmd->env != NULL) {
+		auto_json json_t *own = json_deep_copy(cmd->env);
+		(void)json_object_update(env, own);
+	}
 	if (cmd->stdin_file != NULL)
 		js_set_str(body, "stdinFile", cmd->stdin_file);
+	if (cmd->cols > 0)
+		js_set(body, "pty", js_pack("{s:i,s:i}", "cols", cmd->cols, "rows", cmd->rows));
+	if (cmd->stdin_open)
+		js_set(body, "stdinOpen", json_true());
 	if (cmd->stdin_p != NULL) {
 		auto_free char *b64 = xcalloc(1, B64_SIZE(cmd->stdin_n));
 		(void)b64_encode(cmd->stdin_p, cmd->stdin_n, b64);
@@ -267,28 +286,37 @@ static int abandon(struct reading *r, struct err *e)
 	return -1;
 }
 
-int box_run(const struct box_addr *a, const struct box_cmd *cmd, struct box_exit *x, struct err *e)
+static int start(struct reading *r, const struct box_cmd *cmd, int64_t until_ms, struct err *e)
 {
 	auto_mem struct mem *m = mem_new();
-	int64_t until_ms = clock_ms() + cmd->timeout_s * 1000 + LATE_MS;
+	auto_json json_t *body = client_run_body(r->a, cmd, r->id);
+	int rc = connection(r, "POST", client_url(m, r->a, "/run"), js_dump(m, body), until_ms, e);
+	bool answered = rc != 0 && !node_away(e);
+	if (!r->aborted && r->stage < ENDED && !(answered && r->stage == NOT_STARTED))
+		rc = resume(r, until_ms, e);
+	return rc;
+}
+
+int box_run(const struct box_addr *a, const struct box_cmd *cmd, struct box_exit *x, struct err *e)
+{
+	int64_t until_ms = clock_ms() + LATE_MS + (cmd->timeout_s > 0 ? cmd->timeout_s * 1000LL : EVER_MS);
 	*x = (struct box_exit){
 		.exit_code = -1, .out = BUF(3 * LIMIT_OUTPUT_BYTES), .errout = BUF(3 * LIMIT_OUTPUT_BYTES)
 	};
-	id_make("cmd", x->cmd);
+	if (cmd->id != NULL)
+		(void)snprintf(x->cmd, sizeof x->cmd, "%s", cmd->id);
+	else
+		id_make("cmd", x->cmd);
 	struct reading r = { .a = a,
-
 		.on_line = cmd->on_line,
 		.cancelled = cmd->cancelled,
 		.leave = cmd->leave,
+		.follow = cmd->follow,
 		.arg = cmd->arg,
 		.x = x,
 		.id = x->cmd,
 		.lines = ndjson_new(LIMIT_LINE_BYTES) };
-	auto_json json_t *body = request(cmd, x->cmd);
-	int rc = connection(&r, "POST", client_url(m, a, "/run"), js_dump(m, body), until_ms, e);
-	bool answered = rc != 0 && !node_away(e);
-	if (!r.aborted && r.stage < ENDED && !(answered && r.stage == NOT_STARTED))
-		rc = resume(&r, until_ms, e);
+	int rc = cmd->follow ? resume(&r, until_ms, e) : start(&r, cmd, until_ms, e);
 	ndjson_free(&r.lines);
 	if (r.aborted && r.stage < ENDED)
 		return abandon(&r, e);

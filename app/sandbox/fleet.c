@@ -32,7 +32,7 @@ struct box *box_new(struct fleet *f, const char *id, enum box_state state)
 	b->state = state;
 	b->at.pidfd = -1;
 	b->since_ms = b->expires_ms = clock_ms();
-	b->listed = true;
+	b->listed = b->keeps = true;
 	(void)pthread_mutex_init(&b->dial, NULL);
 	b->next = f->boxes;
 	f->boxes = b;
@@ -43,6 +43,7 @@ static void box_free(struct box *b)
 {
 	assert(b->line == NULL);
 	(void)pthread_mutex_destroy(&b->dial);
+	free(b->marks);
 	free(b);
 }
 
@@ -114,9 +115,12 @@ static int dial(struct fleet *f, struct box *b, struct err *e)
 
 static int usable(const struct fleet *f, const struct box *b, struct err *e)
 {
-	if (b == NULL && !f->looked)
-		return err_set(e, ERR_UNAVAILABLE,
+	if (b == NULL && !f->looked) {
+		(void)err_set(e, ERR_UNAVAILABLE,
 		    "This node has just started and is still looking for its sandboxes: try again.");
+		e->reason = "node_starting";
+		return -1;
+	}
 	if (b == NULL)
 		return err_set(e, ERR_NOT_FOUND, "There is no such sandbox on this node.");
 	if (b->state == BOX_LIVE)
@@ -243,6 +247,18 @@ int held_find(struct held *h, const char *cmd, uint32_t *number, struct err *e)
 	return n < 0
 	    ? -1
 	    : err_set(e, ERR_NOT_FOUND, "There is no such command, or its output is no longer held.");
+}
+
+int held_renew(struct held *h, int64_t left_ms, struct err *e)
+{
+	struct channel_wait w = { .deadline_ms = clock_ms() + FLEET_CALL_MS };
+	int64_t end_ms = clock_ms() + left_ms;
+	if (channel_lease(held_channel(h), left_ms, &w, e) != 0)
+		return -1;
+	(void)pthread_mutex_lock(&h->f->lock);
+	h->box->expires_ms = end_ms;
+	(void)pthread_mutex_unlock(&h->f->lock);
+	return 0;
 }
 
 static int ask_to_stop(struct held *h, uint32_t number, int64_t deadline_ms, int *ended, struct err *e)

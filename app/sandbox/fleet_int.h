@@ -22,6 +22,15 @@ struct line {
 	int users;
 	bool retired;
 };
+/* What this process knows of a command besides what its box tells. */
+struct mark {
+	char cmd[ID_MAX];
+	unsigned number;      /* they are counted */
+	long long oom_before; /* -1: unknown */
+	bool over, oom;       /* over: its end was seen, and so oom is settled */
+	bool swept;           /* over, and what had to be done then is done */
+};
+enum { MARKS_MAX = 2 * PROTO_COMMANDS_MAX }; /* as many as a box tells of */
 struct box {
 	struct box *next;
 	char id[ID_MAX];
@@ -29,13 +38,17 @@ struct box {
 	bool cancel; /* BUILDING: somebody wants it ended */
 	int users;   /* of this struct besides the list: it is freed when 0 and out of the list */
 	bool listed;
-	struct driver_box at;  /* LIVE; at.pidfd is -1 otherwise */
-	struct line *line;     /* LIVE: the current one, or NULL */
-	pthread_mutex_t dial;  /* held while a channel is opened */
-	int64_t since_ms;      /* when this process first saw it */
-	int64_t expires_ms;    /* monotonic: what was left then (REL-6) */
-	const char *verdict;   /* GOING, RETRY: "ended" or "error" */
-	bool has_row;          /* of the round under way */
+	bool keeps;           /* it has mounts, or an earlier process built it and nobody knows */
+	struct driver_box at; /* LIVE; at.pidfd is -1 otherwise */
+	struct line *line;    /* LIVE: the current one, or NULL */
+	pthread_mutex_t dial; /* held while a channel is opened */
+	int64_t since_ms;     /* when this process first saw it */
+	int64_t expires_ms;   /* monotonic: what was left then (REL-6) */
+	const char *verdict;  /* GOING, RETRY: "ended" or "error" */
+	bool has_row;         /* of the round under way */
+	struct mark *marks;   /* MARKS_MAX, the oldest are overwritten; NULL: none yet */
+	unsigned next_mark;
+	bool minded;           /* its commands were looked at since this process found it */
 	char why[ERR_MSG_MAX]; /* ended: empty */
 };
 struct fleet {
@@ -44,8 +57,9 @@ struct fleet {
 	pthread_mutex_t lock; /* everything below, and the boxes' states */
 	pthread_cond_t moved; /* a state changed, or the last user went */
 	struct box *boxes;
-	bool looked; /* the first round is done: what is not in the list is not on this node */
-	int wake;    /* eventfd: the watcher is to look again */
+	int64_t measured_ms; /* when the volumes were last measured; the reaper's own */
+	bool looked;         /* the first round is done: what is not in the list is not on this node */
+	int wake;            /* eventfd: the watcher is to look again */
 	bool stop;
 	pthread_t watcher;
 };
@@ -73,4 +87,51 @@ void box_forget(struct fleet *f, struct box *b);
 /* Find a running sandbox of an earlier process; -1 when it is not there. */
 int box_adopt(struct fleet *f, struct box *b, struct err *e);
 void fleet_wake(struct fleet *f);
+
+/* ---- fleet_gate.c: the egress boundary of the sandboxes. Without the lock. */
+/* Can this node hold a sandbox behind the boundary? */
+bool fleet_gated(const struct fleet *f);
+/* May a sandbox with this policy be built now? ERR_BAD_REQUEST naming `network` when the driver cannot enforce it,
+ * ERR_UNAVAILABLE while egress is away. Deny-all always may, and NULL: nothing is promised (DRV-0). */
+int box_admit(struct fleet *f, const char *network, struct err *e);
+/* Under a policy that lets something out, tools that know no proxy are caught, too (EGR-16). Under deny-all there would be
+ * nothing to catch but connections that are better refused at once. */
+bool box_transparent(const struct fleet *f, const char *network);
+/* Its listeners on their way to egress, while the runtime starts it: that takes longer than egress does to read its policy. */
+struct handing {
+	struct fleet *f;
+	const struct box *b;
+	struct listeners l;
+	bool begun, threaded;
+	pthread_t thread;
+	int rc;
+	struct err why;
+};
+void box_hand_over(void *handing); /* driver_spec.listening */
+/* Wait for its end. *held: they are there. With deny-all it does not matter whether egress has taken them: it is given them as soon as
+ * it does; with another policy it is an error. Call it in any case. */
+int box_handed_over(struct handing *h, const char *network, bool *held, struct err *e);
+/* The listeners of a live sandbox are held, found again or opened anew: whatever died, this brings them back. -1 with e when
+ * something inside has taken their place. */
+int box_regain(struct fleet *f, struct box *b, struct err *e);
+/* What egress holds of sandboxes that have ended meanwhile. */
+void fleet_strays(struct fleet *f);
 void *fleet_watch(void *arg);
+
+/* ---- fleet_volume.c: what outlives the sandboxes. Without the lock. */
+/* What a row keeps and mounts, into the spec. */
+struct row_keeps {
+	const char *org, *project, *state_of; /* NULL: none */
+	const char *mounts;                   /* checked layout, or empty */
+	int64_t project_bytes, state_bytes;
+};
+int box_mounts(
+    struct fleet *f, struct mem *m, const struct row_keeps *k, struct driver_spec *s, struct err *e);
+/* The volumes that are due to be deleted, the day they were last used on, and how large they are. */
+void fleet_volumes(struct fleet *f);
+/* What runs was leased today. */
+void fleet_volumes_used(struct fleet *f);
+/* A sandbox is gone from the host: what its volumes take now. Before its row is closed. */
+void fleet_volumes_left(struct fleet *f, const char *sandbox);
+/* A lease that was to make a volume has failed: not even that is left. */
+void fleet_volumes_unmade(struct fleet *f);

@@ -21,6 +21,7 @@ static const struct {
 	{ "/etc", 0755 },
 	{ "/etc/alternatives", 0755 },
 	{ "/etc/fonts", 0755 },
+	{ "/etc/java-17-openjdk", 0755 },
 	{ "/etc/ssl", 0755 },
 	{ "/etc/ssl/certs", 0755 },
 	{ "/proc", 0755 },
@@ -64,9 +65,10 @@ static const struct {
 	{ "/etc/hosts", "127.0.0.1\tlocalhost sandbox\n::1\tlocalhost ip6-localhost ip6-loopback\n" },
 	{ "/etc/hostname", "sandbox\n" },
 	{ "/etc/nsswitch.conf",
-	    "passwd: files\ngroup: files\nshadow: files\nhosts: files\nservices: files\n"
+	    "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\n"
 	    "protocols: files\n" },
-	{ "/etc/resolv.conf", "" },
+	/* The boundary's, where it answers (EGR-16); elsewhere nobody listens, and a name fails at once. */
+	{ "/etc/resolv.conf", "nameserver 127.0.0.1\noptions timeout:2 attempts:1\n" },
 	{ "/etc/shells", "/bin/sh\n/bin/bash\n" },
 	{ "/etc/timezone", "Etc/UTC\n" },
 	{ "/etc/host.conf", "multi on\n" },
@@ -76,7 +78,10 @@ static const struct {
 static const char *const copies[] = { "/etc/ld.so.cache", "/etc/ssl/openssl.cnf", "/etc/services",
 	"/etc/protocols", "/etc/mime.types" };
 
-static const char *const bound[] = { "/etc/alternatives", "/etc/fonts", "/etc/ssl/certs" };
+static const char *const bound[] = {
+	"/etc/alternatives", "/etc/fonts", "/etc/ssl/certs",
+	"/etc/java-17-openjdk" /* Debian 12's java keeps its security settings there, and does not start without them */
+};
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 

@@ -10,6 +10,7 @@
 #define IMAGE_INIT "/init" /* gatehouse-box inside the root */
 enum { IMAGE_UID = 1000 }; /* of `agent`, inside */
 #define IMAGE_HOME "/state/home"
+#define IMAGE_DATA "/mnt/data" /* scratch space where commands start, unless something is mounted for them */
 
 /* Directories of the host that are bound read-only at the same place; those that exist, at most 8, ended by NULL. */
 struct image_binds {

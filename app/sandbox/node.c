@@ -18,7 +18,7 @@ struct node {
 	pthread_cond_t moved;
 	bool stop, looked, registered;
 	int capacity;
-	pthread_t beat, reaper;
+	pthread_t beat, reaper, minder;
 };
 
 /* Sleep until the node stops or the time is over; false when it stops. */
@@ -57,7 +57,7 @@ static int call(struct node *n, bool first, struct err *e)
 	array_text(o->runtimes, &runtimes);
 	auto_res struct pg_res *r = first
 	    ? PG(db, &q_node_register, e, o->name, o->instance, o->address, buf_c(&runtimes),
-		  pg_num(m, capacity), o->refusal)
+		  pg_num(m, capacity), o->refusal, o->isolated ? "true" : "false", o->volumes)
 	    : PG(db, &q_node_beat, e, o->name, o->instance, pg_num(m, capacity));
 	if (r == NULL)
 		return -1;
@@ -126,6 +126,15 @@ static void *reaper(void *arg)
 	} while (true);
 }
 
+/* Beside the reaper: boxes that do not answer must not hold that up. */
+static void *minder(void *arg)
+{
+	struct node *n = arg;
+	for (bool go_on = await_first_round(n); go_on; go_on = pause_for(n, NODE_BEAT_S * 1000))
+		fleet_mind(n->o.fleet);
+	return NULL;
+}
+
 struct node *node_start(const struct node_opts *o)
 {
 	struct node *n = xcalloc(1, sizeof *n);
@@ -134,7 +143,9 @@ struct node *node_start(const struct node_opts *o)
 	(void)pthread_mutex_init(&n->lock, NULL);
 	(void)pthread_cond_init(&n->moved, NULL);
 	int rc = pthread_create(&n->reaper, NULL, reaper, n);
-	assert(rc == 0); /* at start there is room for two threads */
+	assert(rc == 0); /* at start there is room for three threads */
+	rc = pthread_create(&n->minder, NULL, minder, n);
+	assert(rc == 0);
 	rc = pthread_create(&n->beat, NULL, beat, n);
 	assert(rc == 0);
 	return n;
@@ -177,6 +188,7 @@ void node_stop(struct node *n)
 	(void)pthread_mutex_unlock(&n->lock);
 	(void)pthread_join(n->beat, NULL);
 	(void)pthread_join(n->reaper, NULL);
+	(void)pthread_join(n->minder, NULL);
 	if (n->registered)
 		away(n);
 	(void)pthread_mutex_destroy(&n->lock);

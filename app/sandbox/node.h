@@ -18,7 +18,9 @@ struct node_opts { /* borrowed for the node's life */
 	const char *name, *instance, *address;
 	const char *const *runtimes; /* offered, ended by NULL */
 	int capacity;
+	bool isolated;       /* the driver isolates: false only for DRV-0 */
 	const char *refusal; /* why nothing is leased here; "" when something is */
+	const char *volumes; /* why it holds none; "" when it does */
 };
 /* Starts two threads; the first round of the reaper is done before the node is registered, as soon as the database answers. */
 struct node *node_start(const struct node_opts *o);

@@ -94,10 +94,14 @@ static void live(struct fleet *f, struct box *b, int64_t left_ms, int64_t now)
 		reap(f, b, "ended", "");
 		return;
 	}
+	struct err e = { 0 };
 	b->users++;
 	(void)pthread_mutex_unlock(&f->lock);
 	f->o.driver->tidy(f->o.driver, b->id);
+	bool held = box_regain(f, b, &e) == 0;
 	(void)pthread_mutex_lock(&f->lock);
+	if (!held && b->state == BOX_LIVE)
+		reap(f, b, "error", e.msg);
 	box_let_go(f, b);
 }
 
@@ -105,12 +109,14 @@ static void one_row(struct fleet *f, const struct ids *built, const struct pg_re
 {
 	const char *id = pg_str(r, i, 0);
 	bool pending = strcmp(pg_str(r, i, 1), "pending") == 0, end_asked = pg_bool(r, i, 3);
-	int64_t left_ms = pg_int(r, i, 2);
+	int64_t left_ms = pg_int(r, i, 2), whole_ms = pg_int(r, i, 4);
 	int64_t now = clock_ms();
 	struct box *b = box_by_id(f, id);
 	if (b == NULL) {
 		b = box_new(f, id, BOX_AWAITED);
-		b->expires_ms = now + (left_ms > 0 ? left_ms : 0);
+		/* Where the row says that it is over, or longer than it ever was, its clock has stepped, or the box, which ends by
+		 * its own, is about to say so: it is given its whole time. */
+		b->expires_ms = now + (left_ms > 0 && left_ms < whole_ms ? left_ms : whole_ms);
 	}
 	struct built *there = find_id(built, id);
 	if (there != NULL)
@@ -121,7 +127,8 @@ static void one_row(struct fleet *f, const struct ids *built, const struct pg_re
 		reap(f, b, "ended", "");
 	else if (b->state == BOX_AWAITED)
 		foreign(f, b, pending, there != NULL, now);
-	else if (b->state == BOX_LIVE)
+	b = box_by_id(f, id); /* it may be gone, or found again */
+	if (b != NULL && b->state == BOX_LIVE)
 		live(f, b, left_ms, now);
 }
 
@@ -212,6 +219,8 @@ int fleet_round(struct fleet *f)
 	strays(f, &built);
 	f->looked = true;
 	(void)pthread_mutex_unlock(&f->lock);
+	fleet_strays(f);
+	fleet_volumes(f);
 	return 0;
 }
 

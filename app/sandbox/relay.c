@@ -104,7 +104,7 @@ static void put_out(struct relay *r, int stream, uint64_t offset, const char *p,
 
 static void put_exit(struct relay *r, const struct channel_exit *x)
 {
-	bool oom = r->o->oom_before >= 0 && held_oom_kills(r->o->held) > r->o->oom_before;
+	bool oom = held_oom(r->o->held, r->o->cmd, true) == 1;
 	const char *message = x->message[0] != '\0' ? x->message
 	    : oom ? "The sandbox's memory limit was reached and a process was killed for it."
 		  : NULL;
@@ -124,11 +124,6 @@ static void put_lost(struct relay *r, const struct err *e)
 		held_why(r->o->held, &why);
 	put(r, js_pack("{s:s,s:s}", "type", "lost", "message", why.n > 0 ? buf_c(&why) : e->msg));
 	flush(r);
-}
-
-static bool quiet(const struct relay *r)
-{
-	return r->o->tail || (r->gone && r->o->to_its_end);
 }
 
 static void put_idle(struct relay *r, int64_t *last_ms)
@@ -175,7 +170,7 @@ static int follow(struct relay *r, struct channel_cmd *k, struct channel_exit *x
 			flush(r);
 			return 0;
 		}
-		if (r->gone && !quiet(r))
+		if (r->gone) /* fleet_mind() sees its end */
 			return 0;
 	}
 }
@@ -202,6 +197,13 @@ static void clean_up(struct relay *r, const struct channel_exit *x)
 		    r->o->held, "A command of the sandbox could not be stopped, so the sandbox was ended.");
 }
 
+static int unheard(struct err *e)
+{
+	(void)err_set(e, ERR_UPSTREAM, "The channel to the sandbox was lost.");
+	e->reason = "lost";
+	return -1;
+}
+
 void relay_run(struct ctx *c, const struct relay_opts *o, struct channel_cmd *k)
 {
 	struct err e = { 0 };
@@ -210,7 +212,7 @@ void relay_run(struct ctx *c, const struct relay_opts *o, struct channel_cmd *k)
 		.o = o,
 		.line = BUF(LIMIT_LINE_BYTES),
 		.s = { { .name = "stdout", .at = o->from[0] }, { .name = "stderr", .at = o->from[1] } } };
-	int rc = follow(&r, k, &x, &e);
+	int rc = k == NULL ? unheard(&e) : follow(&r, k, &x, &e);
 	channel_cmd_close(k);
 	if (rc == 1)
 		clean_up(&r, &x);

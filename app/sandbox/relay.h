@@ -13,11 +13,10 @@ struct relay_opts { /* borrowed for the call */
 	const char *cmd; /* our name of the command */
 	uint32_t number; /* the box's */
 	bool tail; /* only the kept tail, after the end (LIMIT_OUTPUT_BYTES each); else everything, live */
-	bool to_its_end;      /* go on watching when the client has gone, to sweep up after the command */
-	uint64_t from[2];     /* first byte wanted of stdout and stderr */
-	int only;             /* PROTO_STDOUT or PROTO_STDERR; 0: both */
-	long long oom_before; /* held_oom_kills() when it began, or -1 */
+	uint64_t from[2]; /* first byte wanted of stdout and stderr */
+	int only;         /* PROTO_STDOUT or PROTO_STDERR; 0: both */
 };
-/* Answer with lines until the last one. k: the reading handle, taken (it is closed). Never fails: what goes wrong after the
+/* Answer with lines until the last one. k: the reading handle, taken (it is closed); NULL: the channel
+ * was lost once the command had begun. Never fails: what goes wrong after the
  * reply has begun is a line. */
 void relay_run(struct ctx *c, const struct relay_opts *o, struct channel_cmd *k);

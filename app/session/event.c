@@ -127,14 +127,23 @@ static int refused(
 	return -1;
 }
 
+/* `session` may stand first and name the event's own session, for who has only the stream; see session_line_named. */
+static bool names_itself(const json_t *payload, const char *id)
+{
+	const char *first = json_object_iter_key(json_object_iter((json_t *)(uintptr_t)payload));
+	return first != NULL && strcmp(first, "session") == 0 &&
+	    strcmp(js_str_or(payload, first, ""), id) == 0;
+}
+
 /* Check and redact a payload and append it to b as text. */
-static int payload_text(struct buf *b, const json_t *payload, struct err *e)
+static int payload_text(struct buf *b, const char *id, const json_t *payload, struct err *e)
 {
 	static const char *const ours[] = { "seq", "time", "type", "session" };
 	if (!json_is_object(payload))
 		return err_set(e, ERR_BAD_REQUEST, "The payload of an event is an object.");
 	for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
-		if (json_object_get(payload, ours[i]) != NULL)
+		if (json_object_get(payload, ours[i]) != NULL &&
+		    (strcmp(ours[i], "session") != 0 || !names_itself(payload, id)))
 			return err_field(e, ERR_BAD_REQUEST, ours[i],
 			    "The payload of an event cannot hold `%s`.", ours[i]);
 	auto_json json_t *shown = redact_json(payload);
@@ -156,7 +165,7 @@ int session_append_all(struct pg *db, const char *org, const char *id, const cha
 	auto_buf struct buf b = BUF(n * (LIMIT_EVENT_BYTES + 2) + LIMIT_EVENT_BYTES);
 	for (size_t i = 0; i < n; i++) {
 		(void)buf_chr(&b, i == 0 ? '[' : ',');
-		if (payload_text(&b, json_array_get(payloads, i), e) != 0)
+		if (payload_text(&b, id, json_array_get(payloads, i), e) != 0)
 			return -1;
 	}
 	(void)buf_chr(&b, ']');
@@ -183,7 +192,7 @@ int session_close(struct pg *db, const char *org, const char *id, const char *st
 	if (strcmp(state, "stopped") == 0 && js_get(last, "code") == NULL)
 		js_set_str(last, "code", "stopped");
 	auto_buf struct buf b = BUF(2 * LIMIT_EVENT_BYTES);
-	if (payload_text(&b, last, e) != 0)
+	if (payload_text(&b, id, last, e) != 0)
 		return -1;
 	auto_mem struct mem *m = mem_new();
 	const char *job = f == NULL ? NULL : f->job_id, *fence = f == NULL ? NULL : pg_num(m, f->fence);
@@ -254,6 +263,11 @@ int session_line(struct buf *b, const struct pg_res *r, int row)
 		(void)buf_chr(b, ',');
 	(void)buf_str(b, payload + 1);
 	return b->full ? -1 : 0;
+}
+
+bool session_line_named(const struct pg_res *r, int row)
+{
+	return str_starts(pg_str(r, row, 3), "{\"session\":");
 }
 
 json_t *session_read(

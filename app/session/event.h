@@ -33,9 +33,9 @@ json_t *session_list(struct pg *db, const char *org, const char *before, int lim
 json_t *session_json(const struct session_row *row);
 
 /* Append one event and NOTIFY gh_event "ORG SESSION SEQ ROOT". `payload` is borrowed: an object with the event's own fields
- * (step, message, status, …), no seq, time, type or session. Oversized: ERR_TOO_LARGE; closed: ERR_CONFLICT with reason
- * "closed"; stale fence: ERR_CONFLICT with reason "fenced". Locks the job's row, then the session's: a transaction that
- * touches both does it in this order. */
+ * (step, message, status, …), no seq, time or type, and no session but, as the first field, its own. Oversized: ERR_TOO_LARGE;
+ * closed: ERR_CONFLICT with reason "closed"; stale fence: ERR_CONFLICT with reason "fenced". Locks the job's row, then the
+ * session's: a transaction that touches both does it in this order. */
 int session_append(struct pg *db, const char *org, const char *id, const char *kind, const json_t *payload,
     const struct fence *f, struct err *e);
 /* Several events of one kind, all or none, in one statement. An empty array writes nothing. */
@@ -59,3 +59,5 @@ json_t *session_read(
     struct pg *db, const char *org, const char *id, long long after, int limit, struct err *e);
 /* Append the stream line, without its end, of a row whose first columns are seq, time, type, payload. */
 int session_line(struct buf *b, const struct pg_res *r, int row);
+/* Does that line hold `session` already? */
+bool session_line_named(const struct pg_res *r, int row);

@@ -229,6 +229,7 @@ static struct feed_line *line_new(const struct pg_res *r, int row)
 		return NULL;
 	struct feed_line *l = xcalloc(1, sizeof *l + b.n);
 	l->n = b.n;
+	l->named = session_line_named(r, row);
 	memcpy(l->text, b.p, b.n);
 	return l;
 }

@@ -26,6 +26,7 @@ enum {
 
 struct feed_line {
 	size_t n;
+	bool named;  /* it holds `session` by itself */
 	char text[]; /* n bytes, the last is '\n' */
 };
 

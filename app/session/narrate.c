@@ -121,26 +121,30 @@ void narrate_free(struct narrator *t)
 	free(t);
 }
 
-static void failed(struct narrator *t, const struct err *e)
+/* True when it may be said later: PostgreSQL is away. Anything else ends the narration. */
+static bool later(struct narrator *t, const struct err *e)
 {
+	if (e->code == ERR_UNAVAILABLE)
+		return true;
 	t->broken = true;
 	log_warn("narration ended", "session", t->to.session, "org", t->to.org, "error", e->msg);
+	return false;
 }
 
-/* Say the first n bytes that wait. */
+/* Say the first n bytes that wait. While PostgreSQL is away they go on waiting (REL-2): the newest, as the window has room. */
 static void say(struct narrator *t, size_t n)
 {
 	auto_buf struct buf text = BUF(SAY_BYTES + MARK_BYTES);
 	clean(t, &t->say, n, SAY_BYTES, &text);
+	t->said_ms = clock_ms();
+	struct err e = { 0 };
+	auto_pg struct pg *db = text.n == 0 ? NULL : pg_take(t->to.db, APPEND_WAIT_MS, &e);
+	bool said = text.n == 0 ||
+	    (db != NULL && session_log(db, t->to.org, t->to.session, text.p, text.n, t->to.fence, &e) == 0);
+	if (!said && later(t, &e))
+		return;
 	window_drop(&t->say, n);
 	t->say.skipped = 0;
-	t->said_ms = clock_ms();
-	if (text.n == 0)
-		return;
-	struct err e = { 0 };
-	auto_pg struct pg *db = pg_take(t->to.db, APPEND_WAIT_MS, &e);
-	if (db == NULL || session_log(db, t->to.org, t->to.session, text.p, text.n, t->to.fence, &e) != 0)
-		failed(t, &e);
 }
 
 /* Say what can be said now. A last word that may go on is held back; after a silence only where it could be a secret. */
@@ -192,20 +196,21 @@ void narrate_tick(struct narrator *t)
 	say_some(t, clock_ms() - t->fed_ms >= SAY_MS);
 }
 
-void narrate_exit(struct narrator *t, const char *how)
+int narrate_exit(struct narrator *t, const char *how)
 {
-	if (t->broken)
-		return;
-	if (t->say.n > 0 || t->say.skipped > 0)
+	if (!t->broken && (t->say.n > 0 || t->say.skipped > 0))
 		say(t, t->say.n);
 	if (t->broken)
-		return;
+		return 0;
+	if (t->say.n > 0 || t->say.skipped > 0)
+		return -1;
 	auto_json json_t *v = js_pack("{s:s}", "step", "exit");
 	js_set(v, "message", js_text(how, strlen(how)));
 	struct err e = { 0 };
 	auto_pg struct pg *db = pg_take(t->to.db, APPEND_WAIT_MS, &e);
-	if (db == NULL || session_append(db, t->to.org, t->to.session, "tool-call", v, t->to.fence, &e) != 0)
-		failed(t, &e);
+	if (db != NULL && session_append(db, t->to.org, t->to.session, "tool-call", v, t->to.fence, &e) == 0)
+		return 0;
+	return later(t, &e) ? -1 : 0;
 }
 
 void narrate_tail(const struct narrator *t, struct buf *out)

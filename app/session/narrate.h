@@ -1,7 +1,7 @@
 /*
  * narrate.h - a command's output told into a session while it runs (SBX-43): at most one append a second, each at most
- * 8 KiB of tail, the last words always, then the step `exit`. A failed append never fails the command; after one failure
- * that command narrates no more. Not thread-safe: one thread feeds it.
+ * 8 KiB of tail, the last words always, then the step `exit`. A failed append never fails the command. What cannot be said
+ * because PostgreSQL is away waits; after any other failure that command narrates no more. Not thread-safe: one thread feeds it.
  */
 #pragma once
 
@@ -27,8 +27,9 @@ void narrate_output(struct narrator *n, const char *p, size_t len);
 void narrate_box_line(struct narrator *n, const json_t *line);
 /* To be called about once a second: says what waits when the command has fallen silent. */
 void narrate_tick(struct narrator *n);
-/* The last words, then a `tool-call` step `exit` with `how` ("exit 0", "killed by SIGKILL", "the channel was lost: …"). */
-void narrate_exit(struct narrator *n, const char *how);
+/* The last words, then a `tool-call` step `exit` with `how` ("exit 0", "killed by SIGKILL", "the channel was lost: …").
+ * -1 when PostgreSQL is away: call it again to have it said after all; what was said is not said twice. */
+int narrate_exit(struct narrator *n, const char *how);
 /* Append the end of all output, without secrets: NARRATE_TAIL_BYTES of it (U+0000 becomes U+FFFD, three bytes). */
 void narrate_tail(const struct narrator *n, struct buf *out);
 

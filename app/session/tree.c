@@ -12,6 +12,7 @@
 #include "base/js.h"
 #include "base/log.h"
 #include "session/feed.h"
+#include "session/place.h"
 #include "session/watch.h"
 #include "sql/session.h"
 
@@ -36,9 +37,12 @@ struct member {
 struct tree {
 	struct watch_hub *hub;
 	const char *org, *root; /* root NULL: the whole org */
-	bool live;              /* the first survey is done: a session not known is a new one */
-	bool survey;            /* one is due */
-	bool sure;              /* the last survey found nothing open, and nothing has come since */
+	const struct places *places;
+	int placed;  /* of places: sessions that are there, and have told that much */
+	bool rest;   /* the first survey found something to tell, or to wait for */
+	bool live;   /* the first survey is done: a session not known is a new one */
+	bool survey; /* one is due */
+	bool sure;   /* the last survey found nothing open, and nothing has come since */
 	int n_open, n_done;
 	char since[ID_MAX]; /* older sessions are members, or were, or are not ours to tell */
 	pthread_cond_t wake;
@@ -179,9 +183,15 @@ void tree_wake_all(struct watch_hub *h)
 
 static void add_missing(struct tree *t, const struct pg_res *r)
 {
-	for (int i = 0; i < pg_rows(r); i++)
-		if (member_find(t, pg_str(r, i, 0)) == NULL)
-			attach(member_add(t, pg_str(r, i, 0), 0));
+	for (int i = 0; i < pg_rows(r); i++) {
+		const char *session = pg_str(r, i, 0);
+		if (member_find(t, session) != NULL)
+			continue;
+		long long seq = places_seq(t->places, session);
+		t->placed += seq > 0 && seq <= pg_int(r, i, 1);
+		t->rest = t->rest || seq != pg_int(r, i, 1) || !pg_bool(r, i, 2);
+		attach(member_add(t, session, seq));
+	}
 }
 
 /* The whole org, for the first time: what is open now is told from here on. */
@@ -222,14 +232,38 @@ static int survey(struct tree *t, struct ctx *c, struct err *e)
 
 /* ---- the stream */
 
-/* A line is {"seq":…; on this stream it is {"session":"…","seq":… */
-static int send_lines(struct ctx *c, const struct member *m, int from, int to)
+/* The places of all others, for the ids of m's events; the lock is held. False when they are too many, or have none. */
+static bool others(const struct tree *t, const struct member *m, struct buf *out)
+{
+	int n = 0;
+	const struct member *o;
+	for (size_t i = 0; i < MEMBER_BUCKETS; i++)
+		LIST_FOREACH(o, &t->buckets[i], in_bucket)
+		{
+			if (o == m || o->reader.pos == 0)
+				continue;
+			if (++n >= PLACES_SENT)
+				return false;
+			(void)buf_fmt(out, "%s:%lld,", o->session, o->reader.pos);
+		}
+	return t->root != NULL;
+}
+
+/* A line is {"seq":…; on this stream it is {"session":"…","seq":…, where it does not name its session itself.
+ * An empty id makes an EventSource forget the last one: without a place it is told everything again, and misses nothing. */
+static int send_lines(struct ctx *c, const struct member *m, const char *before_or_null, int from, int to)
 {
 	char head[ID_MAX + 16];
 	int n = snprintf(head, sizeof head, "{\"session\":\"%s\",", m->session);
 	for (int i = from; i < to; i++) {
 		const struct feed_line *l = m->reader.page->lines[i];
-		if (reply_write(c, head, (size_t)n) != 0 || reply_write(c, l->text + 1, l->n - 1) != 0)
+		char id[PLACES_SENT * (ID_MAX + 24)] = "";
+		if (before_or_null != NULL)
+			(void)snprintf(id, sizeof id, "%s%s:%lld", before_or_null, m->session,
+			    m->reader.page->first + i);
+		size_t skip = l->named ? 0 : 1; /* the line's own brace */
+		if (reply_event_open(c, id) != 0 || (skip > 0 && reply_write(c, head, (size_t)n) != 0) ||
+		    reply_write(c, l->text + skip, l->n - skip) != 0 || reply_event_close(c) != 0)
 			return -1;
 	}
 	return reply_flush(c);
@@ -247,13 +281,16 @@ static int tell(struct tree *t, struct ctx *c, struct member *m)
 	case FEED_END:
 		member_done(m);
 		break;
-	case FEED_LINES:
+	case FEED_LINES: {
+		auto_buf struct buf before = BUF(PLACES_BYTES);
+		bool place = c->reply->sse && others(t, m, &before);
 		(void)pthread_mutex_unlock(&t->hub->lock);
-		rc = send_lines(c, m, from, to);
+		rc = send_lines(c, m, place ? buf_c(&before) : NULL, from, to);
 		(void)pthread_mutex_lock(&t->hub->lock);
 		m->reader.pos += to - from;
 		make_ready(m); /* behind the others: there may be more */
 		break;
+	}
 	}
 	return rc;
 }
@@ -264,7 +301,7 @@ static int idle(struct tree *t, struct ctx *c, int64_t *silent_until)
 	struct err ignored = { 0 }; /* PostgreSQL is away; logged there */
 	if (clock_ms() >= *silent_until) {
 		*silent_until = clock_ms() + t->hub->ping_ms;
-		if (reply_gone(c) || reply_line(c, js_pack("{s:s}", "type", "ping")) != 0)
+		if (reply_gone(c) || reply_ping(c) != 0)
 			return -1;
 	}
 	(void)pthread_mutex_lock(&t->hub->lock);
@@ -339,19 +376,33 @@ static void leave(struct tree *t)
 	(void)pthread_cond_destroy(&t->wake);
 }
 
-json_t *watch_tree(
-    struct watch_hub *h, struct ctx *c, const char *org, const char *root_or_null, struct err *e)
+static json_t *begin(struct tree *t, struct ctx *c, struct err *e)
 {
-	struct tree *t = mem_alloc(c->mem, sizeof *t);
-	*t = (struct tree){ .hub = h, .org = org, .root = root_or_null };
-	join(t);
-	bool known = survey(t, c, e) == 0;
-	if (known) {
-		reply_header(c, "Cache-Control", "no-store");
-		if (reply_begin(c, 200, "application/x-ndjson") == 0 && reply_flush(c) == 0 &&
-		    strcmp(c->method, "HEAD") != 0)
-			serve(t, c);
+	if (survey(t, c, e) != 0)
+		return NULL;
+	if (t->placed != t->places->n) {
+		(void)err_field(e, ERR_BAD_REQUEST, "after",
+		    "`after` names a session that is not in this tree, or an event that it does not have.");
+		return NULL;
 	}
+	if (t->root != NULL && !t->rest && t->placed > 0 && reply_wants_sse(c))
+		return reply_begin(c, 204, NULL), REPLIED; /* as for one session */
+	if (reply_stream(c) == 0 && reply_flush(c) == 0 && strcmp(c->method, "HEAD") != 0)
+		serve(t, c);
+	return REPLIED;
+}
+
+json_t *watch_tree(struct watch_hub *h, struct ctx *c, const char *org, const char *root_or_null,
+    const struct places *places_or_null, struct err *e)
+{
+	static const struct places none = { 0 };
+	struct tree *t = mem_alloc(c->mem, sizeof *t);
+	*t = (struct tree){ .hub = h,
+		.org = org,
+		.root = root_or_null,
+		.places = places_or_null != NULL ? places_or_null : &none };
+	join(t);
+	json_t *out = begin(t, c, e);
 	leave(t);
-	return known ? REPLIED : NULL;
+	return out;
 }

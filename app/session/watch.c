@@ -92,9 +92,14 @@ static enum turn next_turn(
 
 static int send_lines(struct ctx *c, struct feed_reader *r, int from, int to)
 {
-	for (int i = from; i < to; i++)
-		if (reply_write(c, r->page->lines[i]->text, r->page->lines[i]->n) != 0)
+	for (int i = from; i < to; i++) {
+		char id[24];
+		const struct feed_line *l = r->page->lines[i];
+		(void)snprintf(id, sizeof id, "%lld", r->page->first + i);
+		if (reply_event_open(c, id) != 0 || reply_write(c, l->text, l->n) != 0 ||
+		    reply_event_close(c) != 0)
 			return -1;
+	}
 	r->pos += to - from;
 	return reply_flush(c); /* nothing waits unflushed: these are all there are */
 }
@@ -109,8 +114,9 @@ static void follow(struct watch_hub *h, struct ctx *c, struct feed_reader *r)
 				return;
 			break;
 		case TURN_PING: /* STR-4: a client that left shows here or at the write */
-			if (reply_gone(c) || reply_line(c, js_pack("{s:s}", "type", "ping")) != 0)
+			if (reply_gone(c) || reply_ping(c) != 0)
 				return;
+			mem_stack_rest(); /* nothing is said here, perhaps for hours */
 			break;
 		case TURN_DRAIN:
 			(void)reply_line(
@@ -125,9 +131,7 @@ static void follow(struct watch_hub *h, struct ctx *c, struct feed_reader *r)
 json_t *watch_session(
     struct watch_hub *h, struct ctx *c, const char *org, const char *session, long long after)
 {
-	reply_header(c, "Cache-Control", "no-store");
-	if (reply_begin(c, 200, "application/x-ndjson") != 0 || reply_flush(c) != 0 ||
-	    strcmp(c->method, "HEAD") == 0)
+	if (reply_stream(c) != 0 || reply_flush(c) != 0 || strcmp(c->method, "HEAD") == 0)
 		return REPLIED;
 	struct feed_reader r;
 	(void)pthread_mutex_lock(&h->lock);

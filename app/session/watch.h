@@ -16,7 +16,7 @@ void watch_drain(struct watch_hub *h);
 /* When no stream runs any more. */
 void watch_stop(struct watch_hub *h);
 /*
- * Answer the request with the session's events after `after` as NDJSON, live, until the terminal line, the client's
+ * Answer the request with the session's events after `after` as NDJSON or SSE, live, until the terminal line, the client's
  * departure, or draining (then a {"type":"reconnect","after":N} hint). Pings every LIMIT_PING_S of silence, the first at once
  * when there is nothing to tell yet. The caller has checked that
  * the session is the org's, and holds no connection of the pool. Returns REPLIED.
@@ -26,7 +26,9 @@ json_t *watch_session(
 /*
  * The same for many sessions: lines carry "session". A tree (root) is told from its beginning until every session of it is
  * closed; the whole org (root NULL) from now on, for ever: new sessions from their first event. There is no common order over
- * sessions and no `after`: who comes back resumes each session it knows, or begins again. NULL with e when nothing was sent.
+ * sessions: who comes back to a tree names its place in each session (place.h); the whole org has no place. NULL with e when
+ * nothing was sent.
  */
-json_t *watch_tree(
-    struct watch_hub *h, struct ctx *c, const char *org, const char *root_or_null, struct err *e);
+struct places;
+json_t *watch_tree(struct watch_hub *h, struct ctx *c, const char *org, const char *root_or_null,
+    const struct places *places_or_null, struct err *e);

@@ -79,4 +79,4 @@ LEFT JOIN sessions s ON s.org = $1 AND s.state = 'open'
 
 -- name: session_newer
 -- $1 org, $2 id, $3 root or NULL: what was opened after id
-SELECT id FROM sessions WHERE org = $1 AND id > $2 AND ($3::text IS NULL OR root = $3) ORDER BY id
+SELECT id, last_seq, state <> 'open' FROM sessions WHERE org = $1 AND id > $2 AND ($3::text IS NULL OR root = $3) ORDER BY id

@@ -1,11 +1,14 @@
 /* flow_cli.c - `gatehouse call` against the whole stack (OP-3). */
 #include "../t.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/js.h"
+#include "base/mem.h"
 #include "base/ndjson.h"
+#include "io/file.h"
 #include "io/proc.h"
 #include "stack.h"
 
@@ -183,6 +186,129 @@ static void a_server_killed_in_the_middle_costs_the_stream_nothing(void **s)
 	cli_free(&c);
 }
 
+/* The operator's command, as the service's user. */
+static void operate(const char *const *args, struct proc_result *r)
+{
+	char bin[120], conf[140];
+	(void)snprintf(bin, sizeof bin, "%s/bin/gatehouse", stack.dir);
+	(void)snprintf(conf, sizeof conf, "GATEHOUSE_CONFIG=%s/gatehouse.conf", stack.dir);
+	const char *argv[24] = { "setpriv", "--reuid=www-data", "--regid=www-data", "--clear-groups", "--",
+		bin };
+	for (size_t i = 0; args[i] != NULL; i++)
+		argv[6 + i] = args[i];
+	const char *const env[] = { "PATH=/usr/bin:/bin", "ASAN_OPTIONS=detect_leaks=0", conf, NULL };
+	struct err e = { 0 };
+	struct proc_opts o = { .argv = argv,
+		.env = env,
+		.stdin_fd = -1,
+		.stdout_fd = -1,
+		.stderr_fd = -1,
+		.timeout_ms = 60 * 1000 };
+	*r = (struct proc_result){ 0 };
+	if (proc_run(&o, r, &e) != 0)
+		fail_msg("%s", e.msg);
+}
+
+/* The command makes what the op would make, and refuses what the op would refuse, with the op's words. */
+static void a_key_of_the_command_is_held_to_the_ops_own_rules(void **s) /* ID-6 */
+{
+	(void)s;
+	static const struct {
+		const char *option, *value, *says;
+	} bad[] = { { "--scopes", "node", "`scopes[0]`" }, { "--scopes", "git, coding", "`scopes[0]`" },
+		{ "--scopes", "git everything", "`scopes[1]`" }, { "--scopes", "", "`scopes`" },
+		{ "--expires", "tomorrow", "`expiresAt`" },
+		{ "--expires", "2036-02-30T12:00:00Z", "`expiresAt`" },
+		{ "--expires", "1999-12-31T23:59:59Z", "`expiresAt`" }, { "--expires", "", "`expiresAt`" },
+		{ "--expires", "2036-01-31T12:00:00+02:00", "`expiresAt`" }, { "--name", "", "`name`" },
+		{ "--name", "a\nb", "`name`" } };
+	auto_buf struct buf before = BUF(100), after = BUF(100);
+	stack_sql(&stack, "SELECT count(*) FROM credentials", &before);
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		auto_proc struct proc_result r;
+		operate((const char *const[]){ "key", "create", "--org", org.slug, "--user", "u",
+			    bad[i].option, bad[i].value, NULL },
+		    &r);
+		if (r.exit_code != 64 || strstr(buf_c(&r.errout), bad[i].says) == NULL || r.out.n != 0)
+			fail_msg("%s %s: %d %s", bad[i].option, bad[i].value, r.exit_code, buf_c(&r.errout));
+	}
+	stack_sql(&stack, "SELECT count(*) FROM credentials", &after);
+	assert_string_equal(buf_c(&before), buf_c(&after));
+	auto_proc struct proc_result made, list, nobody;
+	operate((const char *const[]){ "key", "create", "--org", org.slug, "--user", "u", "--name", "narrow",
+		    "--scopes", "git coding git", "--expires", "2036-01-31T12:00:00.000Z", NULL },
+	    &made);
+	assert_int_equal(made.exit_code, 0);
+	assert_memory_equal(buf_c(&made.out), "gk_", 3);
+	CALL(NULL, &list, "list_keys", "limit=1");
+	auto_json json_t *v = json_loadb(list.out.p, list.out.n, 0, NULL);
+	const json_t *row = json_array_get(js_get(v, "data"), 0);
+	assert_string_equal(js_str(row, "name"), "narrow");
+	assert_string_equal(js_str(row, "expiresAt"), "2036-01-31T12:00:00.000Z");
+	assert_int_equal(json_array_size(js_get(row, "scopes")), 2);
+	assert_false(js_bool(row, "admin", true));
+	operate(
+	    (const char *const[]){ "key", "create", "--org", "no-such-org", "--user", "u", NULL }, &nobody);
+	assert_int_equal(nobody.exit_code, 66);
+}
+
+/* SEC-6, as the README tells it: a new line, a reload, reseal, and the old line away; everything serves on. */
+static void the_sealing_key_rotates_while_everything_serves(void **s)
+{
+	(void)s;
+	auto_web struct web start = { 0 };
+	auto_proc struct proc_result reseal, drop, again;
+	char key_file[120], line[80];
+	auto_buf struct buf one = BUF(4096), two = BUF(4096), sealed = BUF(4096), sealed2 = BUF(4096);
+	struct err e = { 0 };
+	(void)snprintf(key_file, sizeof key_file, "%s/secret.key", stack.dir);
+	assert_int_equal(file_read(key_file, &one, &e), 0);
+	stack_stop(&stack, "runner1"); /* so that the run keeps its credential for now */
+	static const char *const later[] = { "Prefer: respond-async", NULL };
+	struct web_req q = { .method = "POST",
+		.path = "/v1/coding-tasks",
+		.key = org.key,
+		.headers = later,
+		.body =
+		    "{\"tool\":\"python\",\"prompt\":\"print(1)\",\"cloneUrl\":\"https://git.invalid/x.git\","
+		    "\"credential\":{\"token\":\"not-a-real-one-0123456789\"}}" };
+	web_do(&stack, &q, &start);
+	if (start.status != 202)
+		fail_msg("%ld %s", start.status, start.body);
+	stack_sql(&stack, "SELECT sealed_credential FROM runs WHERE sealed_credential IS NOT NULL", &sealed);
+	assert_memory_equal(buf_c(&sealed), "2:", 2);
+	memset(line, '5', 64);
+	line[64] = '\n';
+	FILE *f = fopen(key_file, "ae");
+	assert_non_null(f);
+	assert_int_equal(fwrite(line, 65, 1, f), 1);
+	assert_int_equal(fclose(f), 0);
+	assert_int_equal(kill(stack_pid(&stack, "api1"), SIGHUP), 0);
+	operate((const char *const[]){ "reseal", NULL }, &reseal);
+	assert_string_equal(buf_c(&reseal.out), "Sealed anew: 1.\n");
+	stack_sql(&stack, "SELECT sealed_credential FROM runs WHERE sealed_credential IS NOT NULL", &sealed2);
+	assert_string_not_equal(buf_c(&sealed), buf_c(&sealed2));
+	operate((const char *const[]){ "reseal", "--drop", NULL }, &drop);
+	assert_string_equal(buf_c(&drop.out), "Sealed anew: 0.\nKeys removed from the file: 1.\n");
+	assert_int_equal(drop.exit_code, 0);
+	assert_int_equal(file_read(key_file, &two, &e), 0);
+	assert_null(memmem(buf_c(&two), two.n, buf_c(&one), 64));
+	operate((const char *const[]){ "reseal", "--drop", NULL }, &again);
+	assert_string_equal(buf_c(&again.out), "Sealed anew: 0.\nKeys removed from the file: 0.\n");
+	/* The runner, which only knows the file as it is now, opens what was sealed with the key that is gone. */
+	stack_start(&stack, "runner1");
+	char id[80];
+	(void)snprintf(id, sizeof id, "id=%s", js_str_or(start.json, "session", ""));
+	struct cli c = cli_new(false);
+	auto_proc struct proc_result watch;
+	CALL(&c, &watch, "watch_session", id);
+	auto_mem struct mem *m = mem_new();
+	const char *seen = js_dump(m, c.seen);
+	assert_null(strstr(seen, "cannot be opened"));
+	assert_non_null(strstr(seen, "git.invalid")); /* it came to use it */
+	cli_free(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -191,6 +317,8 @@ int main(void)
 		cmocka_unit_test(a_run_is_a_stream_of_lines),
 		cmocka_unit_test(a_command_in_a_sandbox_ends_the_call_with_its_status),
 		cmocka_unit_test(a_server_killed_in_the_middle_costs_the_stream_nothing),
+		cmocka_unit_test(a_key_of_the_command_is_held_to_the_ops_own_rules),
+		cmocka_unit_test(the_sealing_key_rotates_while_everything_serves),
 	};
 	return cmocka_run_group_tests_name("cli", tests, up, down);
 }

@@ -5,6 +5,8 @@
  */
 #include "../t.h"
 
+#include "../fds.h"
+
 #include <dirent.h>
 #include <poll.h>
 #include <signal.h>
@@ -45,6 +47,7 @@ static const struct point points[] = {
 	{ "run.committed", true },
 	{ "run.collected", true },
 	{ "run.checked", true },
+	{ "run.pushing", true },
 	{ "run.pushed", true },
 	{ "sandbox.destroying", true },
 	{ "sandbox.gone", false },
@@ -52,41 +55,14 @@ static const struct point points[] = {
 	{ "run.verified", false },
 	{ "run.closing", false },
 };
-enum { POINTS = sizeof points / sizeof points[0], PART_SIZE = 64 };
+enum { POINTS = sizeof points / sizeof points[0] };
 
 /* ---- who to kill */
 
-/* One value of a query. */
-static void sql(char *out, size_t n, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static void sql(char *out, size_t n, const char *fmt, ...)
-{
-	char text[600];
-	va_list ap;
-	va_start(ap, fmt);
-	(void)vsnprintf(text, sizeof text, fmt, ap);
-	va_end(ap);
-	auto_buf struct buf b = BUF(4096);
-	stack_sql(&stack, text, &b);
-	(void)snprintf(out, n, "%s", buf_c(&b));
-}
-
-/* The runner that holds the run's job: jobs.worker is "host:pid". */
-static void runner_of(const struct flow_run *r, char part[PART_SIZE])
-{
-	char worker[200];
-	sql(worker, sizeof worker, "SELECT COALESCE(worker, ':0') FROM jobs WHERE subject = '%s'", r->run);
-	long pid = strtol(strrchr(worker, ':') + 1, NULL, 10);
-	for (int i = 1; i <= stack.runners; i++) {
-		(void)snprintf(part, PART_SIZE, "runner%d", i);
-		if (stack_pid(&stack, part) == (pid_t)pid)
-			return;
-	}
-	fail_msg("nobody of ours holds %s: %s", r->run, worker);
-}
-
 static void sandbox_of(const struct flow_run *r, const char *column, char out[64])
 {
-	sql(out, 64, "SELECT %s FROM sandboxes WHERE session = '%s' ORDER BY created_at DESC LIMIT 1", column,
+	runs_sql(&stack, out, 64,
+	    "SELECT %s FROM sandboxes WHERE session = '%s' ORDER BY created_at DESC LIMIT 1", column,
 	    r->session);
 }
 
@@ -116,13 +92,13 @@ static void kill_box(const char *id)
 
 static void strike(enum victim v, const struct flow_run *r)
 {
-	char part[PART_SIZE], id[64];
+	char part[RUNS_PART], id[64];
 	switch (v) {
 	case API:
 		(void)snprintf(part, sizeof part, "api1");
 		break;
 	case RUNNER:
-		runner_of(r, part);
+		runs_runner(&stack, r, part);
 		break;
 	case NODE:
 		sandbox_of(r, "node", part);
@@ -140,28 +116,6 @@ static void strike(enum victim v, const struct flow_run *r)
 
 /* ---- what must hold afterwards */
 
-static void assert_sound(const struct flow_run *r)
-{
-	char n[64];
-	runs_check(r, js_str(r->last, "type"));
-	/* The job, the run's row and its credential, its grants; and never two sandboxes of a run at one time: what is not ended
-	 * when the next is made could still work. */
-	sql(n, sizeof n,
-	    "SELECT (SELECT count(*) FROM jobs WHERE subject = '%s' AND state NOT IN ('done', 'failed')) || "
-	    "' ' || (SELECT count(*) FROM "
-	    "runs WHERE id = '%s' AND (ended_at IS NULL OR sealed_credential IS NOT NULL)) || ' ' || (SELECT "
-	    "count(*) FROM credentials "
-	    "WHERE session = '%s' AND revoked_at IS NULL)",
-	    r->run, r->run, r->session);
-	assert_string_equal(n, "0 0 0");
-	sql(n, sizeof n,
-	    "SELECT count(*) FROM sandboxes a JOIN sandboxes b ON a.session = b.session AND a.created_at < "
-	    "b.created_at WHERE a.session = "
-	    "'%s' AND (a.ended_at IS NULL OR a.ended_at > b.created_at)",
-	    r->session);
-	assert_string_equal(n, "0");
-}
-
 /* A pushed branch is whole, and holds the work once. */
 static void assert_pushed(const struct flow_run *r, const char *repo)
 {
@@ -176,7 +130,8 @@ static void assert_pushed(const struct flow_run *r, const char *repo)
 /* Only a sandbox that lost its box may cost the run. */
 static void judge(const struct flow_run *r, enum victim v, const char *repo)
 {
-	assert_sound(r);
+	runs_check(r, js_str(r->last, "type"));
+	runs_sound(&stack, r);
 	if (strcmp(js_str(r->last, "type"), "result") == 0)
 		assert_pushed(r, repo);
 	else if (v != BOX)
@@ -235,19 +190,6 @@ static void a_killed_process_costs_nothing_that_was_acknowledged(void **s)
 
 /* ---- descriptors: what more runs do not add to */
 
-static int descriptors(const char *part)
-{
-	char path[64];
-	(void)snprintf(path, sizeof path, "/proc/%d/fd", (int)stack_pid(&stack, part));
-	DIR *d = opendir(path);
-	assert_non_null(d);
-	int n = 0;
-	while (readdir(d) != NULL)
-		n++;
-	(void)closedir(d);
-	return n;
-}
-
 static void some_runs(void)
 {
 	for (int i = 0; i < 6; i++) {
@@ -262,19 +204,24 @@ static void descriptors_are_counted_back_to_where_they_were(void **s)
 {
 	(void)s;
 	static const char *const parts[] = { "api1", "api2", "runner1", "runner2", "node1", "node2" };
-	enum { PARTS = sizeof parts / sizeof parts[0], SLACK = 3 }; /* connections of a pool come and go */
+	enum {
+		PARTS = sizeof parts / sizeof parts[0],
+		SLACK = 3
+	}; /* kept connections to each other come and go */
 	int before[PARTS];
+	struct buf were[PARTS];
+	enum { SETTLE_MS = 500, BACK_MS = 20000 };
 	runs_repo(&stack, &acme, "steady");
 	some_runs();
-	for (int i = 0; i < PARTS; i++)
-		before[i] = descriptors(parts[i]);
+	for (int i = 0; i < PARTS; i++) {
+		were[i] = BUF(1 << 20);
+		before[i] = fds_least(stack_pid(&stack, parts[i]), SETTLE_MS, &were[i]);
+	}
 	some_runs();
 	some_runs();
 	for (int i = 0; i < PARTS; i++) {
-		int64_t until = clock_ms() + 10000;
-		while (descriptors(parts[i]) > before[i] + SLACK && clock_ms() < until)
-			(void)poll(NULL, 0, 50);
-		assert_in_range(descriptors(parts[i]), 1, before[i] + SLACK);
+		fds_back(stack_pid(&stack, parts[i]), before[i] + SLACK, &were[i], BACK_MS);
+		buf_free(&were[i]);
 	}
 }
 

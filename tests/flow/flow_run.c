@@ -309,6 +309,23 @@ static void a_stop_ends_everything_from_any_api(void **s)
 	runs_check(&r, "error");
 }
 
+/* COD-11: no runner is there, and none is waited for. */
+static void a_queued_run_is_stopped_at_once(void **s)
+{
+	(void)s;
+	auto_flow_run struct flow_run r = { 0 };
+	stack_stop(&stack, "runner1");
+	stack_stop(&stack, "runner2");
+	runs_start(&stack, &acme, runs_task("python", NULL, "print('never')"), &r);
+	stop(&r, acme.member, 1, 200);
+	runs_watch(&stack, &acme, &r, 0, 0); /* to its end */
+	assert_int_equal(json_array_size(r.lines), 2);
+	assert_string_equal(js_str(r.last, "type"), "error");
+	assert_string_equal(js_str(r.last, "code"), "stopped");
+	stack_start(&stack, "runner1");
+	stack_start(&stack, "runner2");
+}
+
 /* RUN-6, COD-11 */
 static void a_runner_that_is_stopped_hands_its_run_to_the_other(void **s)
 {
@@ -320,11 +337,10 @@ static void a_runner_that_is_stopped_hands_its_run_to_the_other(void **s)
 		"python", "drain", "import time; open('a.txt', 'w'); print('on', flush=True); time.sleep(6)"),
 	    &r);
 	runs_until(&stack, &acme, &r, "\"on\"");
-	/* One of the two has it; both are replaced one after the other, so that it is handed over at least once. */
-	stack_stop(&stack, "runner1");
-	stack_start(&stack, "runner1");
-	stack_stop(&stack, "runner2");
-	stack_start(&stack, "runner2");
+	char holder[RUNS_PART];
+	runs_runner(&stack, &r, holder);
+	stack_stop(&stack, holder);
+	stack_start(&stack, holder);
 	runs_watch(&stack, &acme, &r, 0, 0);
 	runs_check(&r, "result");
 	assert_true(js_int(r.last, "attempts", 0) >= 2);
@@ -389,6 +405,7 @@ int main(void)
 		cmocka_unit_test(another_orgs_run_does_not_exist),
 		cmocka_unit_test(a_reader_that_comes_back_misses_nothing),
 		cmocka_unit_test(a_stop_ends_everything_from_any_api),
+		cmocka_unit_test(a_queued_run_is_stopped_at_once),
 		cmocka_unit_test(a_runner_that_is_stopped_hands_its_run_to_the_other),
 		cmocka_unit_test(a_restart_of_postgresql_under_a_run_loses_nothing),
 	};

@@ -1,7 +1,9 @@
 /* flow_sandbox.c - what a sandbox is, looked at from inside and from the host (SBX-1…5, 10…17, 24, 30, 31, 33). */
+#include "../span.h"
 #include "../t.h"
 
-#include <dirent.h>
+#include "../fds.h"
+
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +15,8 @@
 #include "base/str.h"
 #include "io/file.h"
 #include "sbx.h"
+
+enum { SETTLE_MS = 1000, BACK_MS = 20000 };
 
 static struct stack stack;
 static struct stack_org acme, other;
@@ -81,6 +85,7 @@ static void forbidden_calls_fail(void **s)
 #endif
 }
 
+/* fault 43 */
 static void only_loopback_is_there_and_nothing_answers(void **s)
 {
 	(void)s;
@@ -288,11 +293,11 @@ static void a_fork_bomb_stays_inside_and_is_stopped(void **s)
 	    &stack, acme.key, id, "bash -c ':(){ :|:& };:' 2>/dev/null & sleep 0.5; echo survived", NULL);
 	/* The others do not notice. */
 	assert_int_equal(sbx_sh(&stack, acme.key, host_box, "true", NULL), 0);
-	int64_t t = clock_ms();
+	struct span t = span_begin();
 	auto_web struct web w = { 0 };
 	web_json(&stack, "POST", "/v1/sandboxes/stop", acme.key, js_pack("{s:s}", "id", id), &w);
 	assert_int_equal(w.status, 200);
-	assert_true(clock_ms() - t < 5000);
+	assert_true(span_ms(&t) < 5000);
 	assert_int_equal(sbx_sh(&stack, acme.key, id, "echo again", NULL), 0);
 	sbx_end(&stack, acme.key, id);
 }
@@ -350,12 +355,13 @@ static void a_refusal_names_the_field_and_leaves_nothing(void **s) /* SBX-2, SBX
 	static const struct {
 		const char *body, *param;
 	} bad[] = {
-		{ "{\"class\":\"dev\"}", "class" },
+		{ "{\"class\":\"dev\"}", "project" },
 		{ "{\"class\":\"desktop\"}", "class" },
 		{ "{\"class\":\"Exec\"}", "class" },
-		{ "{\"project\":\"p\"}", "project" },
+		{ "{\"project\":\"!\"}", "project" },
 		{ "{\"image\":\"debian:12\"}", "image" },
-		{ "{\"mounts\":{\"outputs\":\"/x\"}}", "mounts" },
+		{ "{\"mounts\":{\"outputs\":\"/x\"}}", "mounts.outputs" },
+		{ "{\"mounts\":{\"scratch\":{}}}", "mounts.outputs" },
 		{ "{\"runtime\":\"runc\"}", "runtime" },
 		{ "{\"runtime\":\"gVisor\"}", "runtime" },
 		{ "{\"runtime\":\"kata-fc\"}", "runtime" },
@@ -364,8 +370,7 @@ static void a_refusal_names_the_field_and_leaves_nothing(void **s) /* SBX-2, SBX
 		{ "{\"ttlSec\":5}", "ttlSec" },
 		{ "{\"ttlSec\":999999999}", "ttlSec" },
 		{ "{\"network\":{\"mode\":\"allow-all\"}}", "network.mode" },
-		{ "{\"network\":{\"mode\":\"static\",\"allowedHosts\":[\"a.example\"]}}", "network.mode" },
-		{ "{\"network\":{\"allowedHosts\":[\"a.example\"]}}", "network.allowedHosts" },
+		{ "{\"network\":{\"allowedHosts\":[\"*.b\"]}}", "network.allowedHosts[0]" },
 		{ "{\"env\":{\"1X\":\"y\"}}", "env.1X" },
 		{ "{\"env\":{\"A=B\":\"y\"}}", "env.A=B" },
 		{ "{\"env\":{\"SANDBOX_TIER\":\"0\"}}", "env.SANDBOX_TIER" },
@@ -512,38 +517,23 @@ static void a_lease_ends_by_itself(void **s) /* SBX-60 */
 	assert_true(clock_ms() - t >= 8000);
 }
 
-static int count_fds(void)
-{
-	char path[64];
-	int n = 0;
-	(void)snprintf(path, sizeof path, "/proc/%d/fd", stack_pid(&stack, "node1"));
-	DIR *d = opendir(path);
-	assert_non_null(d);
-	while (readdir(d) != NULL)
-		n++;
-	(void)closedir(d);
-	return n;
-}
-
 static void twenty_leases_leave_nothing(void **s) /* SBX-60 */
 {
 	(void)s;
 	char id[40];
-	/* After one of each the daemon has everything open that it keeps open, besides connections to the database, which come and
-	 * go; a leak would be one a lease. */
+	/* After one of each the daemon has everything open that it keeps open. */
 	sbx_lease(&stack, acme.key, NULL, id);
 	sbx_end(&stack, acme.key, id);
-	int before = count_fds() + 5;
+	auto_buf struct buf were = BUF(1 << 20);
+	int before = fds_least(stack_pid(&stack, "node1"), SETTLE_MS, &were);
 	for (int i = 0; i < 20; i++) {
 		sbx_lease(&stack, acme.key, NULL, id);
 		(void)sbx_sh(&stack, acme.key, id, "(setsid sleep 1000 &); echo x > f", NULL);
 		sbx_end(&stack, acme.key, id);
 		sbx_end(&stack, acme.key, id); /* again is fine (SBX-45) */
 	}
-	int64_t deadline = clock_ms() + 5000;
-	while (count_fds() > before && clock_ms() < deadline)
-		(void)poll(NULL, 0, 50);
-	assert_true(count_fds() <= before);
+	/* What egress was slow to hear of, the reaper's next round closes. */
+	fds_back(stack_pid(&stack, "node1"), before, &were, BACK_MS);
 	sbx_end(&stack, acme.key, host_box);
 	if (gvisor)
 		sbx_end(&stack, acme.key, gvisor_box);

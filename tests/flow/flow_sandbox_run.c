@@ -83,11 +83,16 @@ static void a_bad_request_names_its_field(void **s)
 		{ "{\"id\":\"@\",\"argv\":[]}", "argv", 400 },
 		{ "{\"id\":\"@\",\"argv\":[\"\"]}", "argv", 400 },
 		{ "{\"id\":\"@\",\"argv\":[\"true\",1]}", "argv[1]", 400 },
-		{ "{\"id\":\"@\",\"argv\":[\"true\"],\"timeoutSec\":1801}", "timeoutSec",
-		    400 }, /* refused, not clamped */
+		{ "{\"id\":\"@\",\"argv\":[\"a\"],\"timeoutSec\":1801}", "timeoutSec",
+		    400 }, /* not clamped */
+		{ "{\"id\":\"@\",\"argv\":[\"true\"],\"dir\":\"/none\"}", "dir", 404 },
 		{ "{\"id\":\"@\",\"argv\":[\"true\"],\"timeoutSec\":0}", "timeoutSec", 400 },
 		{ "{\"id\":\"@\",\"argv\":[\"true\"],\"env\":{\"A=B\":\"x\"}}", "env", 400 },
-		{ "{\"id\":\"@\",\"argv\":[\"true\"],\"detach\":true}", "detach", 400 },
+		{ "{\"id\":\"@\",\"argv\":[\"true\"],\"detach\":true,\"stream\":true}", "stream", 400 },
+		{ "{\"id\":\"@\",\"argv\":[\"a\"],\"detach\":true,\"session\":\"ses_x\"}", "session", 400 },
+		{ "{\"id\":\"@\",\"argv\":[\"true\"],\"stdinOpen\":true}", "stdinOpen", 400 },
+		{ "{\"id\":\"@\",\"argv\":[\"true\"],\"detach\":true,\"stdin\":\"x\",\"stdinOpen\":true}",
+		    "stdinOpen", 400 },
 		{ "{\"id\":\"@\",\"argv\":[\"true\"],\"session\":\"ses_none\"}", "", 404 },
 	};
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -311,6 +316,28 @@ static void an_unknown_command_is_not_found(void **s)
 	    path, sizeof path, "/v1/sandboxes/%s/commands/cmd_01jdq3v8m5c7x2k9f4t6w0b1ra/output", host_box);
 	web_json(&stack, "GET", path, acme.key, NULL, &w);
 	assert_int_equal(w.status, 404);
+}
+
+static void an_offset_past_the_end_is_refused(void **s)
+{
+	(void)s;
+	static const char *const bad[][2] = { { "from=4", "from" }, { "from=9223372036854775807", "from" },
+		{ "from=0&fromStderr=1", "fromStderr" }, { "stream=stderr&from=1", "from" } };
+	char path[200];
+	auto_web struct web ran = { 0 }, whole = { 0 };
+	sbx_run(&stack, acme.key, host_box, js_pack("{s:s}", "command", "echo hi"), &ran);
+	const char *cmd = js_str(ran.json, "id");
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		auto_web struct web w = { 0 };
+		(void)snprintf(
+		    path, sizeof path, "/v1/sandboxes/%s/commands/%s/output?%s", host_box, cmd, bad[i][0]);
+		web_json(&stack, "GET", path, acme.key, NULL, &w);
+		assert_int_equal(w.status, 400);
+		assert_string_equal(web_error(&w, "param"), bad[i][1]);
+	}
+	(void)snprintf(path, sizeof path, "/v1/sandboxes/%s/commands/%s/output?from=3", host_box, cmd);
+	web_json(&stack, "GET", path, acme.key, NULL, &whole);
+	assert_int_equal(whole.status, 200);
 }
 
 /* ---- stop (SBX-44) */
@@ -561,6 +588,7 @@ int main(void)
 		cmocka_unit_test(characters_are_whole_and_bytes_complete),
 		cmocka_unit_test(a_stream_goes_on_where_it_was_left),
 		cmocka_unit_test(an_unknown_command_is_not_found),
+		cmocka_unit_test(an_offset_past_the_end_is_refused),
 		cmocka_unit_test(stop_ends_the_work_and_keeps_the_lease),
 		cmocka_unit_test(a_session_is_told_the_output_and_the_end),
 		cmocka_unit_test(what_is_written_is_read_and_listed),

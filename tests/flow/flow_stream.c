@@ -548,12 +548,10 @@ static void silence_has_pings_and_who_left_is_noticed(void **s)
 static int setup(void **s)
 {
 	(void)s;
-	char conninfo[160];
 	log_setup("test", LOG_ERROR_, LOG_LOGFMT); /* PostgreSQL goes away on purpose */
 	stack_up(&st, 2, 1, 1, NULL);
 	stack_org(&st, &org);
-	(void)snprintf(conninfo, sizeof conninfo, "host=%s/run/pg dbname=gatehouse user=postgres", st.dir);
-	pool = pg_pool_new(conninfo, 4, 5000);
+	pool = stack_pool(&st, 4);
 	return 0;
 }
 

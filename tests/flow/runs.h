@@ -40,5 +40,15 @@ void runs_check(const struct flow_run *r, const char *type);
 char *runs_tip(const struct stack *s, const struct stack_org *org, const char *repo, const char *ref);
 char *runs_file(
     const struct stack *s, const struct stack_org *org, const char *repo, const char *ref, const char *path);
+/* The runner ("runner1") that holds the run's job. */
+enum { RUNS_PART = 64 };
+void runs_runner(const struct stack *s, const struct flow_run *r, char part[RUNS_PART]);
+/* Nothing is left of a run that is over: job, credential, grants; and it never had two sandboxes at one time. */
+void runs_sound(const struct stack *s, const struct flow_run *r);
+/* One value of SQL, of at most n bytes. */
+void runs_sql(const struct stack *s, char *out, size_t n, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* Wait until /ready of every api answers 200; unlike stack_ready this starts nothing. */
+void runs_ready(const struct stack *s);
 /* One value of SQL, waiting until it is `want`; fails the test after wait_s. */
 void runs_wait_sql(const struct stack *s, const char *sql, const char *want, int wait_s);

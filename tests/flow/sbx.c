@@ -27,6 +27,16 @@ bool sbx_offered(const struct stack *s, const char *key, const char *runtime)
 	return w.status == 201;
 }
 
+bool sbx_volumes(const struct stack *s)
+{
+	auto_buf struct buf why = BUF(1000);
+	stack_sql(s, "select string_agg(volumes, '') from nodes", &why);
+	if (buf_c(&why)[strspn(buf_c(&why), "\n")] == '\0')
+		return true;
+	print_message("no volumes on this host: %s\n", buf_c(&why));
+	return false;
+}
+
 void sbx_run(const struct stack *s, const char *key, const char *id, json_t *fields, struct web *w)
 {
 	js_set_str(fields, "id", id);
@@ -42,6 +52,25 @@ int sbx_sh(const struct stack *s, const char *key, const char *id, const char *c
 	if (out != NULL)
 		assert_int_equal(buf_str(out, js_str(w.json, "stdout")), 0);
 	return (int)js_int(w.json, "exitCode", -1);
+}
+
+void sbx_said(const struct stack *s, const char *key, const char *id, const char *command)
+{
+	char traced[2048];
+	auto_buf struct buf out = BUF(65536);
+	(void)snprintf(traced, sizeof traced, "exec 2>&1; set -x; %s", command);
+	if (sbx_sh(s, key, id, traced, &out) != 0)
+		fail_msg("%s: %s", command, buf_c(&out));
+}
+
+void sbx_refused(
+    const struct stack *s, const char *key, json_t *fields, long status, const char *param, const char *says)
+{
+	auto_web struct web w = { 0 };
+	web_json(s, "POST", "/v1/sandboxes", key, fields, &w);
+	if (w.status != status || strcmp(web_error(&w, "param"), param) != 0 ||
+	    strstr(web_error(&w, "message"), says) == NULL)
+		fail_msg("%ld %s", w.status, w.body);
 }
 
 void sbx_with(const char *text, const char *id, char *out, size_t size)

@@ -9,19 +9,25 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/str.h"
 #include "io/file.h"
+#include "io/pg.h"
 #include "io/proc.h"
 
 enum { STACK_START_MS = 120 * 1000 };
+/* Below the ports of outgoing connections. */
+enum { FIRST_PORT = 20000, RANGES = 390 };
 
-/* Run a program and give its standard output; a failure fails the test with the program's last words. */
-static void run(const char *const *argv, const char *const *env, struct buf *out)
+/* Run a program and give its standard output and exit status; any but 0 fails the test with the program's last words, unless
+ * it may `fail`. */
+static int run_to_end(const char *const *argv, const char *const *env, struct buf *out, bool fail)
 {
 	struct err e = { 0 };
 	auto_proc struct proc_result r = { 0 };
@@ -34,10 +40,16 @@ static void run(const char *const *argv, const char *const *env, struct buf *out
 		.max_out_bytes = 16 << 20 };
 	if (proc_run(&o, &r, &e) != 0)
 		fail_msg("%s: %s", argv[0], e.msg);
-	if (r.exit_code != 0)
+	if (r.exit_code != 0 && !fail)
 		fail_msg("%s %s: exit %d: %s", argv[0], argv[1], r.exit_code, buf_c(&r.errout));
 	if (out != NULL)
 		assert_int_equal(buf_add(out, buf_c(&r.out), r.out.n), 0);
+	return r.exit_code;
+}
+
+static void run(const char *const *argv, const char *const *env, struct buf *out)
+{
+	(void)run_to_end(argv, env, out, false);
 }
 
 static const char *bin_dir(void)
@@ -46,22 +58,48 @@ static const char *bin_dir(void)
 	return b != NULL ? b : "build/asan";
 }
 
+int stack_ports(void)
+{
+	static int mine = -1; /* which of the ranges this process has */
+	for (int i = 0; mine < 0 && i < RANGES; i++) {
+		/* A name of its own kind (unix(7), abstract): one process has it, and it is free again with its end, however that comes. */
+		int k = (getpid() + i) % RANGES, fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+		struct sockaddr_un a = { .sun_family = AF_UNIX };
+		int n = snprintf(a.sun_path + 1, sizeof a.sun_path - 1, "gatehouse-tests-ports-%d", k);
+		socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+		assert_true(fd >= 0);
+		if (bind(fd, (const struct sockaddr *)&a, size) == 0)
+			mine = k; /* and fd stays open */
+		else
+			(void)close(fd);
+	}
+	assert_true(mine >= 0);
+	return FIRST_PORT + mine * STACK_PORTS;
+}
+
 static void script(const struct stack *s, const char *verb, const char *part, const char *conf)
 {
 	char apis[32], runners[32], nodes[32], port[32], bin[300], crash[120], cwd[200];
+	char workers[32], pg_conf[256];
 	auto_buf struct buf extra = BUF(8192);
+	const char *pg = getenv("STACK_PG_CONF"), *nginx = getenv("NGINX_WORKERS");
 	assert_non_null(getcwd(cwd, sizeof cwd));
 	(void)snprintf(apis, sizeof apis, "APIS=%d", s->apis);
 	(void)snprintf(runners, sizeof runners, "RUNNERS=%d", s->runners);
 	(void)snprintf(nodes, sizeof nodes, "NODES=%d", s->nodes);
 	(void)snprintf(bin, sizeof bin, "BIN=%s/%s", cwd, bin_dir());
-	/* Where to look for free ports, below those of outgoing connections: apart from other tests that start now. */
-	(void)snprintf(port, sizeof port, "PORT=%d", 20000 + getpid() * 7 % 12000);
+	(void)snprintf(port, sizeof port, "PORT=%d", stack_ports());
 	(void)snprintf(crash, sizeof crash, "GATEHOUSE_CRASH_DIR=%s", s->crash_dir);
+	/* The binary behind the default runtime, as the caller of the tests chooses. */
+	const char *runtime = getenv("SANDBOX_OCI_RUNTIME");
 	(void)buf_fmt(&extra, "STACK_CONF=%s", conf == NULL ? "" : conf);
+	if (runtime != NULL && strstr(buf_c(&extra), "SANDBOX_OCI_RUNTIME=") == NULL)
+		(void)buf_fmt(&extra, "\nSANDBOX_OCI_RUNTIME=%s", runtime);
+	(void)snprintf(workers, sizeof workers, "NGINX_WORKERS=%s", nginx != NULL ? nginx : "2");
+	(void)snprintf(pg_conf, sizeof pg_conf, "STACK_PG_CONF=%s", pg != NULL ? pg : "fsync = off");
 	const char *const env[] = { "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", apis, runners,
-		nodes, bin, crash, buf_c(&extra), port, "STACK_PG_CONF=fsync = off",
-		"ASAN_OPTIONS=detect_leaks=0:abort_on_error=1", NULL };
+		nodes, bin, crash, buf_c(&extra), port, pg_conf, workers,
+		"ASAN_OPTIONS=detect_leaks=0:abort_on_error=1:quarantine_size_mb=64", NULL };
 	char path[300];
 	(void)snprintf(path, sizeof path, "%s/tests/stack/stack.sh", cwd);
 	const char *const argv[] = { path, verb, s->dir, part, NULL };
@@ -82,6 +120,13 @@ static void read_ports(struct stack *s)
 		(void)snprintf(s->url[i], sizeof s->url[i], "https://127.0.0.1:%ld", strtol(at, NULL, 10));
 		at += strcspn(at, " \"");
 		at += *at == ' ';
+	}
+	static const char *const doors[2][2] = { { "E2B_PORT=", "https" }, { "E2B_HTTP_PORT=", "http" } };
+	for (int i = 0; i < 2; i++) {
+		at = strstr(buf_c(&b), doors[i][0]);
+		assert_non_null(at);
+		(void)snprintf(s->e2b[i], sizeof s->e2b[i], "%s://127.0.0.1:%ld", doors[i][1],
+		    strtol(at + strlen(doors[i][0]), NULL, 10));
 	}
 }
 
@@ -143,7 +188,7 @@ pid_t stack_pid(const struct stack *s, const char *part)
 	return (pid_t)strtol(buf_c(&b), NULL, 10);
 }
 
-void stack_cli(const struct stack *s, const char *const *args, struct buf *out)
+static int cli(const struct stack *s, const char *const *args, struct buf *out, bool fail)
 {
 	char conf[128], bin[128];
 	const char *argv[32] = { "setpriv", "--reuid=www-data", "--regid=www-data", "--clear-groups", "--",
@@ -157,7 +202,17 @@ void stack_cli(const struct stack *s, const char *const *args, struct buf *out)
 	(void)snprintf(conf, sizeof conf, "GATEHOUSE_CONFIG=%s/gatehouse.conf", s->dir);
 	const char *const env[] = { "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8",
 		"ASAN_OPTIONS=detect_leaks=0", conf, NULL };
-	run(argv, env, out);
+	return run_to_end(argv, env, out, fail);
+}
+
+void stack_cli(const struct stack *s, const char *const *args, struct buf *out)
+{
+	(void)cli(s, args, out, false);
+}
+
+int stack_cli_exit(const struct stack *s, const char *const *args, struct buf *out)
+{
+	return cli(s, args, out, true);
 }
 
 void stack_key(
@@ -188,6 +243,13 @@ void stack_org(const struct stack *s, struct stack_org *org)
 	stack_cli(s, args, NULL);
 	stack_key(s, org->slug, "boss", true, NULL, org->key);
 	stack_key(s, org->slug, "member", false, NULL, org->member);
+}
+
+struct pg_pool *stack_pool(const struct stack *s, int size)
+{
+	char conninfo[160];
+	(void)snprintf(conninfo, sizeof conninfo, "host=%s/run/pg dbname=gatehouse user=postgres", s->dir);
+	return pg_pool_new(conninfo, size, 5000);
 }
 
 void stack_sql(const struct stack *s, const char *sql, struct buf *out)
@@ -331,23 +393,50 @@ static int count_entries(const char *dir, struct buf *what)
 	return n;
 }
 
-int stack_leaks(const struct stack *s, struct buf *what)
+void stack_instance(const struct stack *s, char out[64])
 {
-	char box[96], sock[96], instance[64];
+	char path[96];
 	auto_buf struct buf conf = BUF(4096);
 	struct err e = { 0 };
-	(void)snprintf(box, sizeof box, "%s/stack.conf", s->dir);
-	assert_int_equal(file_read(box, &conf, &e), 0);
+	(void)snprintf(path, sizeof path, "%s/stack.conf", s->dir);
+	assert_int_equal(file_read(path, &conf, &e), 0);
 	const char *at = strstr(buf_c(&conf), "INSTANCE=");
 	assert_non_null(at);
-	(void)snprintf(instance, sizeof instance, "gh%.*s", (int)strcspn(at + 9, "\n "), at + 9);
+	(void)snprintf(out, 64, "gh%.*s", (int)strcspn(at + 9, "\n "), at + 9);
+}
+
+/* Loop devices of volumes. */
+static int count_loops(const char *dir, struct buf *what)
+{
+	int n = 0;
+	for (int i = 0; i < 256; i++) {
+		char path[64];
+		struct err none = { 0 };
+		auto_buf struct buf file = BUF(4096);
+		(void)snprintf(path, sizeof path, "/sys/block/loop%d/loop/backing_file", i);
+		if (file_read(path, &file, &none) != 0 || !str_starts(buf_c(&file), dir))
+			continue;
+		(void)buf_fmt(what, "%s: %s", path, buf_c(&file));
+		n++;
+	}
+	return n;
+}
+
+int stack_leaks(const struct stack *s, struct buf *what)
+{
+	char box[96], sock[96], volumes[96], instance[64];
+	stack_instance(s, instance);
 	(void)snprintf(box, sizeof box, "%s/sandboxes", s->dir);
 	(void)snprintf(sock, sizeof sock, "%s/s", s->dir);
-	int n = count_lines("/proc/self/mountinfo", box, sock, what) + count_processes(instance, what) +
-	    count_cgroups("/sys/fs/cgroup", instance, 0, what) + count_entries(sock, what);
+	(void)snprintf(volumes, sizeof volumes, "%s/volumes/", s->dir);
+	int n = count_loops(volumes, what) + count_lines("/proc/self/mountinfo", box, sock, what) +
+	    count_processes(instance, what) + count_cgroups("/sys/fs/cgroup", instance, 0, what) +
+	    count_entries(sock, what);
 	for (int i = 1; i <= s->nodes; i++) { /* bundles; a node's own root and lock stay */
-		(void)snprintf(box, sizeof box, "%s/sandboxes/node%d/b", s->dir, i);
-		n += count_entries(box, what);
+		for (const char *part = "bpw"; *part != 0; part++) {
+			(void)snprintf(box, sizeof box, "%s/sandboxes/node%d/%c", s->dir, i, *part);
+			n += count_entries(box, what);
+		}
 	}
 	return n;
 }

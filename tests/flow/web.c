@@ -21,11 +21,10 @@ struct sink {
 static size_t on_body(char *p, size_t size, size_t n, void *arg)
 {
 	struct sink *k = arg;
-	if (k->q->on_data != NULL && k->q->on_data(k->q->arg, p, size * n) != 0) {
-		k->hung_up = true;
+	if (buf_add(&k->body, p, size * n) != 0 && k->q->on_data == NULL)
 		return 0;
-	}
-	return buf_add(&k->body, p, size * n) == 0 ? size * n : 0;
+	k->hung_up = k->q->on_data != NULL && k->q->on_data(k->q->arg, p, size * n) != 0;
+	return k->hung_up ? 0 : size * n;
 }
 
 static size_t on_header(char *p, size_t size, size_t n, void *arg)
@@ -37,7 +36,7 @@ static size_t on_header(char *p, size_t size, size_t n, void *arg)
 static struct curl_slist *headers_of(const struct web_req *q)
 {
 	struct curl_slist *h = NULL;
-	char line[400];
+	char line[16 * 1024]; /* a JWT is long */
 	if (q->key != NULL) {
 		(void)snprintf(line, sizeof line, "Authorization: Bearer %s", q->key);
 		h = curl_slist_append(h, line);
@@ -103,6 +102,19 @@ void web_free(struct web *w)
 	free(w->headers);
 	free(w->body);
 	*w = (struct web){ 0 };
+}
+
+void web_parse(const struct buf *answer, struct web *w)
+{
+	const char *end = strstr(buf_c(answer), "\r\n\r\n");
+	if (end == NULL || strncmp(buf_c(answer), "HTTP/1.1 ", 9) != 0)
+		fail_msg("No answer: %s", buf_c(answer));
+	*w = (struct web){ .status = strtol(buf_c(answer) + 9, NULL, 10) };
+	w->headers = xcalloc(1, answer->n + 1);
+	memcpy(w->headers, answer->p, (size_t)(end - answer->p) + 2);
+	w->body = xstrdup(end + 4);
+	w->body_n = strlen(w->body);
+	w->json = json_loads(w->body, 0, NULL);
 }
 
 void web_json(

@@ -32,7 +32,11 @@ static struct fake {
 	bool there; /* something is left on the "host" */
 } fakes[FAKES];
 static pthread_mutex_t fakes_lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool create_blocks; /* until it is cancelled */
 static atomic_int create_fails, destroy_fails, destroyed;
+static char swept[ID_MAX]; /* the command that was swept up after last, of so many */
+static int sweeps;
+static long long oom_kills;
 
 static struct fake *fake(const char *id)
 {
@@ -71,9 +75,18 @@ static struct fake *fake_add(const char *id)
 	return k;
 }
 
+static void (*on_create)(void); /* while it blocks */
+
 static int d_create(struct driver *d, const struct driver_spec *s, struct driver_box *box, struct err *e)
 {
 	(void)d;
+	for (int64_t until = clock_ms() + 10000; create_blocks && clock_ms() < until;
+	     (void)poll(NULL, 0, 5)) {
+		if (on_create != NULL)
+			on_create();
+		if (s->cancelled(s->arg))
+			return err_set(e, ERR_CONFLICT, "cancelled");
+	}
 	if (create_fails > 0)
 		return (void)create_fails--, err_set(e, ERR_UNAVAILABLE, "The runtime said no.");
 	(void)pthread_mutex_lock(&fakes_lock);
@@ -88,6 +101,8 @@ static int d_settle(struct driver *d, const char *id, struct err *e)
 	return 0;
 }
 
+static void (*on_find)(void); /* after it was found, before its finder hears of it */
+
 static int d_find(struct driver *d, const char *id, struct driver_box *box, struct err *e)
 {
 	(void)d;
@@ -95,6 +110,8 @@ static int d_find(struct driver *d, const char *id, struct driver_box *box, stru
 	if (k == NULL || kill(k->pid, 0) != 0)
 		return err_set(e, ERR_NOT_FOUND, "gone");
 	describe(k, box);
+	if (on_find != NULL)
+		on_find();
 	return 0;
 }
 
@@ -123,7 +140,9 @@ static int d_place(struct driver *d, const char *id, const char *cmd, pid_t pid,
 
 static int d_kill(struct driver *d, const char *id, const char *cmd, int64_t deadline_ms, struct err *e)
 {
-	(void)d, (void)id, (void)cmd, (void)deadline_ms, (void)e;
+	(void)d, (void)id, (void)deadline_ms, (void)e;
+	(void)snprintf(swept, sizeof swept, "%s", cmd == NULL ? "" : cmd);
+	sweeps++;
 	return 0;
 }
 
@@ -141,7 +160,7 @@ static void d_words(struct driver *d, const char *id, struct buf *out)
 static long long d_oom(struct driver *d, const char *id)
 {
 	(void)d, (void)id;
-	return 0;
+	return oom_kills;
 }
 
 static void d_each(struct driver *d, void (*fn)(void *arg, const char *id), void *arg)
@@ -172,6 +191,9 @@ static enum { ANSWERS, SILENT, STRANGER } box_is;
 static void (*on_open)(void); /* something that happens while the box is being waited for */
 static atomic_int open_channels;
 static atomic_bool channel_is_lost;
+
+static struct channel_item commands[4]; /* what the box tells of */
+static int n_commands, lists;           /* lists: how often it was asked */
 
 struct channel *channel_open(const struct channel_opts *o, const struct channel_wait *w, struct err *e)
 {
@@ -205,7 +227,15 @@ int channel_list(
     struct channel *c, uint32_t cmd, const struct channel_wait *w, struct channel_item **items, struct err *e)
 {
 	(void)c, (void)cmd, (void)w, (void)e;
-	*items = NULL;
+	lists++;
+	*items = xcalloc((size_t)n_commands + 1, sizeof **items);
+	memcpy(*items, commands, (size_t)n_commands * sizeof **items);
+	return n_commands;
+}
+
+int channel_lease(struct channel *c, int64_t left_ms, const struct channel_wait *w, struct err *e)
+{
+	(void)c, (void)left_ms, (void)w, (void)e;
 	return 0;
 }
 
@@ -291,7 +321,10 @@ static int fresh(void **s)
 	(void)s;
 	box_is = ANSWERS;
 	on_open = NULL;
+	create_blocks = false;
 	create_fails = destroy_fails = destroyed = 0;
+	sweeps = n_commands = lists = 0;
+	oom_kills = 0;
 	id_make("sbx", id);
 	f = fleet_up();
 	assert_int_equal(fleet_round(f), 0);

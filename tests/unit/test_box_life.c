@@ -1,4 +1,5 @@
 /* A box's beginning and end, and who may talk to it: SBX-25, SBX-63, SBX-65, SBX-66. */
+#include "../span.h"
 #include "../t.h"
 
 #include <fcntl.h>
@@ -58,14 +59,14 @@ static void it_ends_with_its_lease_and_takes_everything_along(void **s)
 	struct boxtest box;
 	char log[512];
 	boxtest_up(&box, &(struct boxtest_conf){ .lease_ms = 700 });
-	int64_t before = clock_ms();
+	struct span before = span_begin();
 	struct channel_cmd *k = boxtest_sh(&box, "sleep 60", 60000);
 	struct channel_event ev;
 	struct err e = { 0 };
 	struct channel_wait w = boxtest_wait(5000);
 	assert_int_equal(channel_next(k, &w, &ev, &e), -1);
 	assert_string_equal(e.reason, "lost"); /* unknown, not an exit */
-	assert_true(clock_ms() - before < 2000);
+	assert_true(span_ms(&before) < 2000);
 	channel_cmd_close(k);
 	assert_int_equal(boxtest_ended(&box, log, sizeof log), 0);
 	assert_string_equal(log, "gatehouse-box: the lease has ended\n");
@@ -192,9 +193,9 @@ static void a_stranger_is_refused(void **s)
 	assert_int_equal(send(fd, msg, PROTO_HEAD, 0), PROTO_HEAD);
 	assert_hung_up(fd);
 	fd = dial_raw(&box);
-	int64_t before = clock_ms();
+	struct span before = span_begin();
 	assert_hung_up(fd); /* silence is not waited for long */
-	assert_true(clock_ms() - before < 4500);
+	assert_true(span_ms(&before) < 4500);
 	int many[8];
 	for (int i = 0; i < 8; i++)
 		many[i] = dial_raw(&box);
@@ -260,6 +261,81 @@ static void answers_do_not_reach_the_next_client(void **s)
 	boxtest_down(&box);
 }
 
+/* Its client died before it could say GO: the command never ran, and the next client hears that there is none. REL-1 */
+static void a_command_that_was_never_let_go_does_not_exist(void **s)
+{
+	(void)s;
+	struct boxtest box;
+	struct err e = { 0 };
+	struct channel_wait w = boxtest_wait(30000);
+	boxtest_up(&box, NULL);
+	channel_close(box.c);
+	unsigned char msg[600];
+	int fd = dial_raw(&box);
+	size_t n = hello(msg, box.opts.nonce, PROTO_VERSION);
+	struct proto_start start = {
+		.hold = true, .n_argv = 3, .argv = (const char *const[]){ "sh", "-c", "touch ran" }
+	};
+	struct proto_out o = { .p = msg + n + PROTO_HEAD, .cap = 400 };
+	proto_start_put(&o, &start);
+	proto_head_put(msg + n, PROTO_START, 10000, (uint32_t)o.n);
+	n += PROTO_HEAD + o.n;
+	assert_int_equal(send(fd, msg, n, MSG_NOSIGNAL), n);
+	(void)close(fd);
+	boxtest_redial(&box);
+	struct channel_item *items = NULL;
+	assert_int_equal(channel_list(box.c, 0, &w, &items, &e), 0);
+	free(items);
+	assert_int_equal(boxtest_run(&box, "test ! -e ran", 5000, NULL).exit_code, 0);
+	boxtest_down(&box);
+}
+
+/* Read one whole frame. */
+static struct proto_head read_frame(int fd, unsigned char p[PROTO_REPLY_MAX])
+{
+	struct proto_head h;
+	unsigned char head[PROTO_HEAD];
+	assert_int_equal(recv(fd, head, sizeof head, MSG_WAITALL), sizeof head);
+	assert_true(proto_head_get(head, PROTO_REPLY_MAX, &h));
+	if (h.length > 0)
+		assert_int_equal(recv(fd, p, h.length, MSG_WAITALL), h.length);
+	return h;
+}
+
+/* A sandboxd that was rolled back hears what it knows, and one from the future is told what is spoken here. */
+static void a_client_of_another_version_is_answered_in_the_common_one(void **s)
+{
+	(void)s;
+	static const uint32_t asked[] = { 1, 2, 3, 1000 }, want[] = { 1, 2, 2, 2 };
+	static unsigned char reply[PROTO_REPLY_MAX];
+	struct boxtest box;
+	boxtest_up(&box, NULL);
+	(void)boxtest_run(&box, "exit 6", 5000, NULL);
+	channel_close(box.c);
+	for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+		unsigned char msg[200];
+		int fd = dial_raw(&box);
+		size_t n = hello(msg, box.opts.nonce, asked[i]);
+		assert_int_equal(send(fd, msg, n, MSG_NOSIGNAL), n);
+		assert_int_equal(read_frame(fd, reply).type, PROTO_HELLO_OK);
+		struct proto_in in = { .p = reply, .n = 64 };
+		assert_int_equal(proto_get_u32(&in), want[i]);
+		proto_head_put(msg, PROTO_LIST, 1000 + (uint32_t)i, 4);
+		memset(msg + PROTO_HEAD, 0, 4);
+		assert_int_equal(send(fd, msg, PROTO_HEAD + 4, MSG_NOSIGNAL), PROTO_HEAD + 4);
+		struct proto_head h = read_frame(fd, reply);
+		assert_int_equal(h.type, PROTO_LISTED);
+		in = (struct proto_in){ .p = reply, .n = h.length };
+		struct proto_item item;
+		assert_int_equal(proto_get_u32(&in), 1);
+		assert_true(proto_item_get(&in, &item, want[i]) && proto_in_end(&in));
+		assert_int_equal(item.exit.code, 6);
+		(void)close(fd);
+	}
+	boxtest_redial(&box);
+	boxtest_down(&box);
+}
+
 /* Random frames from one who knows the nonce: refused, one by one, and the box lives on. */
 static void nonsense_hangs_up_and_harms_nothing(void **s)
 {
@@ -274,7 +350,7 @@ static void nonsense_hangs_up_and_harms_nothing(void **s)
 		int fd = dial_raw(&box);
 		size_t n = hello(msg, box.opts.nonce, i == 0 ? PROTO_VERSION + 1 : PROTO_VERSION);
 		uint32_t length = (uint32_t)random() % 300;
-		proto_head_put(msg + n, (uint8_t)(random() % 20), (uint32_t)random() % 8, length);
+		proto_head_put(msg + n, (uint8_t)(random() % 48), (uint32_t)random() % 8, length);
 		n += PROTO_HEAD;
 		for (uint32_t k = 0; k < length; k++)
 			msg[n++] = random() % 3 == 0 ? (unsigned char)random() : 0;
@@ -348,6 +424,8 @@ int main(void)
 		cmocka_unit_test(a_stranger_is_refused),
 		cmocka_unit_test(the_latest_client_replaces_the_one_before),
 		cmocka_unit_test(answers_do_not_reach_the_next_client),
+		cmocka_unit_test(a_command_that_was_never_let_go_does_not_exist),
+		cmocka_unit_test(a_client_of_another_version_is_answered_in_the_common_one),
 		cmocka_unit_test(nonsense_hangs_up_and_harms_nothing),
 		cmocka_unit_test(a_socket_that_is_not_the_boxs_is_not_dialled),
 	};

@@ -160,6 +160,30 @@ static void a_link_in_its_place_is_not_followed(void **s)
 	assert_true(S_ISDIR(st.st_mode));
 }
 
+/* SBX-65 */
+static void the_setting_alone_or_the_places_in_their_order(void **s)
+{
+	(void)s;
+	char tmp[BOXDIR_PATH_MAX], want[BOXDIR_PATH_MAX];
+	const char *names[BOXDIR_NAMES];
+	assert_int_equal(boxdir_names("/of/the/setting", tmp, names), 1);
+	assert_string_equal(names[0], "/of/the/setting");
+	assert_int_equal(setenv("XDG_RUNTIME_DIR", "/run/user/7", 1), 0);
+	assert_int_equal(setenv("TMPDIR", "/other/tmp", 1), 0);
+	(void)snprintf(want, sizeof want, "/other/tmp/gatehouse-%u", geteuid());
+	assert_int_equal(boxdir_names("", tmp, names), 4);
+	assert_string_equal(names[0], "/run/gatehouse/s");
+	assert_string_equal(names[1], "/run/gatehouse");
+	assert_string_equal(names[2], "/run/user/7");
+	assert_string_equal(names[3], want);
+	assert_int_equal(unsetenv("TMPDIR"), 0);
+	assert_int_equal(unsetenv("XDG_RUNTIME_DIR"), 0);
+	(void)snprintf(want, sizeof want, "/tmp/gatehouse-%u", geteuid());
+	assert_int_equal(boxdir_names("", tmp, names), 4);
+	assert_null(names[2]); /* skipped */
+	assert_string_equal(names[3], want);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -168,6 +192,7 @@ int main(void)
 		cmocka_unit_test(what_another_user_controls_is_refused),
 		cmocka_unit_test(a_sandboxs_directory_is_its_own_and_empty),
 		cmocka_unit_test(closing_takes_it_back),
+		cmocka_unit_test(the_setting_alone_or_the_places_in_their_order),
 		cmocka_unit_test(a_link_in_its_place_is_not_followed),
 	};
 	return cmocka_run_group_tests_name("boxdir", tests, up, down);

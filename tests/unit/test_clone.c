@@ -312,6 +312,64 @@ static void a_pinned_name_is_not_resolved_again(void **s)
 	assert_non_null(strstr(v.head, "Host: no-such-host.invalid"));
 }
 
+/* What git has been seen to say when nginx or the api behind it were killed, and when they only said no. REL-1 */
+static void a_remote_that_was_cut_off_is_away_and_one_that_refuses_is_not(void **s)
+{
+	(void)s;
+	static const struct {
+		const char *said;
+		enum err_code code;
+	} rows[] = {
+		{ "fatal: unable to access 'https://h/x.git/': GnuTLS recv error (-110): The TLS connection "
+		  "was "
+		  "non-properly terminated.",
+		    ERR_UNAVAILABLE },
+		{ "fatal: unable to access 'https://h/x.git/': The requested URL returned error: 503",
+		    ERR_UNAVAILABLE },
+		{ "error: RPC failed; curl 56 Recv failure\nfatal: expected flush after ref listing",
+		    ERR_UNAVAILABLE },
+		{ "error: RPC failed; HTTP 502 curl 22 The requested URL returned error: 502",
+		    ERR_UNAVAILABLE },
+		{ "fatal: unable to access 'https://h/x.git/': getpeername() failed with errno 107: "
+		  "Transport "
+		  "endpoint is not connected",
+		    ERR_UNAVAILABLE },
+		{ "fatal: unable to access 'https://h/x.git/': Could not resolve host: h", ERR_UNAVAILABLE },
+		{ "fatal: unable to access 'https://h/x.git/': HTTP/2 stream 1 was not closed cleanly",
+		    ERR_UNAVAILABLE },
+		{ "send-pack: unexpected disconnect while reading sideband packet\nfatal: the remote end "
+		  "hung "
+		  "up unexpectedly",
+		    ERR_UNAVAILABLE },
+		{ "remote: error: cannot lock ref 'refs/heads/x': reference already exists\n ! [remote "
+		  "rejected] x -> x (failed to update ref)",
+		    ERR_UNAVAILABLE },
+		{ "remote: error: cannot lock ref 'refs/heads/x': Unable to create '/d/refs/heads/x.lock': "
+		  "File "
+		  "exists.\n ! [remote rejected] x -> x (failed to update ref)",
+		    ERR_UNAVAILABLE },
+		{ "fatal: unable to access 'https://h/x.git/': The requested URL returned error: 403",
+		    ERR_UPSTREAM },
+		{ "fatal: unable to access 'https://h/x.git/': server certificate verification failed.",
+		    ERR_UPSTREAM },
+		{ "fatal: unable to access 'https://h/x.git/': The requested URL returned error: 302",
+		    ERR_UPSTREAM },
+		{ "error: RPC failed; HTTP 413 curl 22 The requested URL returned error: 413", ERR_UPSTREAM },
+		{ " ! [remote rejected] main (hook declined)", ERR_UPSTREAM },
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		static const char *const args[] = { "fetch", NULL };
+		const struct rgit_call c = { .args = args, .remote = &remote };
+		struct proc_result r = { .exit_code = 128, .errout = BUF(1000) };
+		struct err e = { 0 };
+		(void)buf_str(&r.errout, rows[i].said);
+		assert_int_equal(rgit_failed(&repo, &c, &r, "Fetching", &e), -1);
+		if (e.code != rows[i].code)
+			fail_msg("%s: %s", rows[i].said, err_name(e.code));
+		buf_free(&r.errout);
+	}
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -324,6 +382,7 @@ int main(void)
 		T(planted_configuration_hooks_and_helpers_are_not_read),
 		T(the_credential_is_a_header_of_the_first_request_and_in_no_argv),
 		T(the_credential_does_not_follow_a_redirect),
+		T(a_remote_that_was_cut_off_is_away_and_one_that_refuses_is_not),
 		T(a_pinned_name_is_not_resolved_again),
 	};
 	return cmocka_run_group_tests_name("clone", tests, NULL, NULL);

@@ -1,5 +1,6 @@
 #include "../t.h"
 
+#include <pthread.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,11 +10,12 @@
 #include "auth/principal.h"
 #include "auth/seal.h"
 #include "base/js.h"
+#include "code/task.h"
 #include "io/conf.h"
 #include "io/file.h"
 #include "session/event.h"
 
-extern const struct op coding_ops[];
+extern const struct op run_tokens_ops[], coding_ops[];
 
 #define SECRET "hidden-t0ken-value"
 
@@ -39,7 +41,7 @@ static struct reply reply;
 
 static const json_t *call(const struct principal *who, const char *id, const char *input, struct err *e)
 {
-	const struct op *op = op_by_id((const struct op *const[]){ coding_ops, NULL }, id);
+	const struct op *op = op_by_id((const struct op *const[]){ coding_ops, run_tokens_ops, NULL }, id);
 	assert_non_null(op);
 	reply = (struct reply){ .vt = &vt };
 	struct ctx c = { .mem = mem,
@@ -110,7 +112,7 @@ static void a_task_is_one_run_one_session_and_one_job(void **s)
 	assert_string_equal(js_str(run, "state"), "queued");
 	assert_string_equal(js_str(run, "base"), "trunk"); /* the repository's default branch */
 	assert_string_equal(js_str(run, "branch"), mem_fmt(mem, "agent/%s", id_tail(session)));
-	assert_true(json_is_null(json_object_get(run, "costMillicents")));
+	assert_int_equal(js_int(run, "costMillicents", -1), 0);
 	assert_int_equal(count(&queued), 1);
 	struct err e = { 0 };
 	auto_pg struct pg *db = pg_take(pool, 5000, &e);
@@ -118,6 +120,8 @@ static void a_task_is_one_run_one_session_and_one_job(void **s)
 	assert_int_equal(json_array_size(lines), 1);
 	assert_string_equal(js_str(json_array_get(lines, 0), "type"), "status");
 	assert_string_equal(js_str(json_array_get(lines, 0), "phase"), "start");
+	assert_string_equal(js_str(json_array_get(lines, 0), "run"), js_str(v, "run"));
+	assert_string_equal(js_str(json_array_get(lines, 0), "session"), session);
 	assert_string_equal(js_str(json_array_get(lines, 0), "message"), "print(1)");
 }
 
@@ -183,6 +187,46 @@ static void without_a_node_nothing_is_written(void **s)
 }
 
 /* SEC-6, COD-8 */
+static void billing(const char *mode)
+{
+	struct err e = { 0 };
+	assert_int_equal(setenv("BILLING_MODE", mode, 1), 0);
+	if (conf_reload(conf, &e) != 0)
+		fail_msg("%s", e.msg);
+}
+
+/* COD-5, BIL-1 */
+static void without_a_balance_nothing_is_written(void **s)
+{
+	(void)s;
+	static const char task[] = "{\"tool\":\"python\",\"prompt\":\"print(1)\"}";
+	billing("closed");
+	refused(task, ERR_PAYMENT, "");
+	pgtest_sql(server, "SELECT money_credit('acme', '', 'usd', true, 1, 'test money', 'x')");
+	refused(task, ERR_PAYMENT, "");
+	pgtest_sql(server, "SELECT money_credit('acme', '', 'usd', false, 1, 'money', 'x')");
+	(void)must(&ann, "start_coding_run", task);
+	billing("open");
+}
+
+static void a_run_costs_what_its_model_calls_cost(void **s)
+{
+	(void)s;
+	const json_t *v = must(&ann, "start_coding_run", "{\"tool\":\"python\",\"prompt\":\"print(1)\"}");
+	const char *run = js_str(v, "run");
+	for (int i = 0; i < 3; i++) /* the last one is another run's, and the first of the test books */
+		pgtest_sql(server,
+		    mem_fmt(mem,
+			"SELECT money_settle('acme', 'call-%d', '', 'usd', %s, NULL, '%s', 'p', 'm', "
+			"'{1,0,0,0,0}', "
+			"%d, false, false, false)",
+			i, i == 0 ? "true" : "false", i == 2 ? "run_other" : run, 70 + i));
+	const json_t *row = must(&ann, "get_run", mem_fmt(mem, "{\"run\":\"%s\"}", run));
+	assert_int_equal(js_int(row, "costMillicents", -1), 71);
+	const json_t *list = must(&ann, "list_runs", "{}");
+	assert_int_equal(js_int(json_array_get(js_get(list, "data"), 0), "costMillicents", -1), 71);
+}
+
 static void a_credential_is_stored_sealed(void **s)
 {
 	(void)s;
@@ -258,6 +302,84 @@ static void runs_are_listed_in_pages_to_their_org(void **s)
 	assert_string_equal(js_str(run, "stopRequestedBy"), "ann");
 }
 
+static long long number(const char *sql)
+{
+	static int n;
+	struct err e = { 0 };
+	auto_pg struct pg *db = pg_take(pool, 5000, &e);
+	/* A statement is prepared by its name, and known by its address. */
+	struct pg_stmt *q = mem_alloc(mem, sizeof *q);
+	*q = (struct pg_stmt){ mem_fmt(mem, "t_%d", n++), sql, 0 };
+	auto_res struct pg_res *r = PG0(db, q, &e);
+	assert_non_null(r);
+	return pg_int(r, 0, 0);
+}
+
+static const json_t *stop(const json_t *started)
+{
+	return must(&ann, "stop_bot_run", mem_fmt(mem, "{\"run\":\"%s\"}", js_str(started, "run")));
+}
+
+/* COD-11: nobody has begun, so nobody is waited for. */
+static void a_run_that_is_still_queued_is_stopped_at_once(void **s)
+{
+	(void)s;
+	const json_t *started = must(&ann, "start_coding_run",
+	    "{\"tool\":\"python\",\"prompt\":\"x\",\"cloneUrl\":\"https://git.example/"
+	    "r.git\",\"credential\":{\"token\":"
+	    "\"" SECRET "\"}}");
+	const json_t *run = stop(started);
+	assert_string_equal(js_str(run, "state"), "stopped");
+	assert_string_equal(js_str(run, "stopRequestedBy"), "ann");
+	assert_non_null(js_get(run, "endedAt"));
+	struct err e = { 0 };
+	{
+		auto_pg struct pg *db = pg_take(pool, 5000, &e);
+		auto_json json_t *events = session_read(db, "acme", js_str(started, "session"), 0, 10, &e);
+		assert_int_equal(json_array_size(events), 2);
+		const json_t *last = json_array_get(events, 1);
+		assert_string_equal(js_str(last, "type"), "error");
+		assert_string_equal(js_str(last, "code"), "stopped");
+		assert_string_equal(js_str(last, "message"), "The run was stopped by ann before it began.");
+		struct job j;
+		assert_int_equal(job_claim(db, mem, "w", TASK_JOB_KIND, 30, &j, &e), 0);
+	}
+	assert_int_equal(number("SELECT count(*) FROM runs WHERE sealed_credential IS NOT NULL"), 0);
+	assert_int_equal(number("SELECT count(*) FROM jobs WHERE state = 'failed'"), 1);
+	assert_true(json_equal(stop(started), run)); /* again: nothing changes */
+}
+
+static void *claim(void *arg)
+{
+	struct err e = { 0 };
+	auto_mem struct mem *m = mem_new();
+	auto_pg struct pg *db = pg_take(pool, 5000, &e);
+	struct job j;
+	*(int *)arg = job_claim(db, m, "w", TASK_JOB_KIND, 30, &j, &e);
+	return NULL;
+}
+
+/* Whoever comes first has it: the runner, who is told to stop, or we, and then no runner ever gets it. */
+static void a_stop_and_a_claim_at_the_same_time_agree(void **s)
+{
+	(void)s;
+	for (int i = 0; i < 40; i++) {
+		pthread_t t;
+		int claimed = -1;
+		const json_t *started = must(
+		    &ann, "start_coding_run", "{\"tool\":\"python\",\"prompt\":\"x\"}");
+		assert_int_equal(pthread_create(&t, NULL, claim, &claimed), 0);
+		const json_t *run = stop(started);
+		(void)pthread_join(t, NULL);
+		bool ended = strcmp(js_str(run, "state"), "stopped") == 0;
+		assert_int_equal(claimed, ended ? 0 : 1);
+		assert_non_null(js_get(run, "stopRequestedAt"));
+	}
+	assert_int_equal(number("SELECT count(*) FROM runs r JOIN sessions s ON s.id = r.session "
+				"WHERE (r.state = 'stopped') <> (s.state = 'stopped')"),
+	    0);
+}
+
 static int setup(void **s)
 {
 	(void)s;
@@ -267,7 +389,7 @@ static int setup(void **s)
 	auto_mem struct mem *m = mem_new();
 	const char *key = mem_fmt(m, "%s/key", dir), *file = mem_fmt(m, "%s/conf", dir);
 	assert_int_equal(file_write(key, secret, sizeof secret - 1, 0600, &e), 0);
-	assert_int_equal(file_write(file, "LOG_LEVEL=error\n", 16, 0600, &e), 0);
+	assert_int_equal(file_write(file, "LOG_LEVEL=error\nBILLING_MODE=open\n", 34, 0600, &e), 0);
 	server = pgtest_start();
 	pgtest_sql(server,
 	    "INSERT INTO orgs (slug) VALUES ('acme'), ('other'); INSERT INTO repos (org, name, "
@@ -309,6 +431,47 @@ static int end(void **s)
 	return 0;
 }
 
+static bool lets_in(const char *token, const char *id, const struct op *table)
+{
+	struct err e = { 0 };
+	const struct principal *who = NULL;
+	auto_pg struct pg *db = pg_take(pool, 5000, &e);
+	assert_int_equal(principal_of(mem, db, token, &who, &e), 0);
+	if (who == NULL)
+		return false;
+	struct ctx c = { .mem = mem, .who = who };
+	assert_string_equal(who->org, "acme");
+	assert_string_equal(who->user, "ann");
+	assert_non_null(who->session);
+	assert_true(strncmp(who->run, "run_", 4) == 0);
+	return principal_authorise(&c, op_by_id((const struct op *const[]){ table, NULL }, id), &e) == 0;
+}
+
+static void a_runs_token_is_for_its_model_calls_and_ends_with_it(void **s) /* MOD-9 */
+{
+	(void)s;
+	static const struct op models[] = { { .id = "chat", .scope = "models" },
+		{ .id = "provide", .scope = "models", .flags = OP_ADMIN }, { 0 } };
+	static const struct principal cal = { .kind = CRED_KEY, .org = "acme", .user = "cal", .scopes = "*" };
+	struct err e = { 0 };
+	const json_t *run = must(&ann, "start_coding_run", "{\"tool\":\"python\",\"prompt\":\"1\"}");
+	const char *of_it = mem_fmt(mem, "{\"run\":\"%s\"}", js_str(run, "run"));
+	assert_null(call(&bob, "create_run_token", of_it, &e));
+	assert_int_equal(e.code, ERR_NOT_FOUND);
+	assert_null(call(&cal, "create_run_token", of_it, &e));
+	assert_int_equal(e.code, ERR_FORBIDDEN);
+	const char *token = js_str(must(&ann, "create_run_token", of_it), "token");
+	assert_int_equal(strncmp(token, "gr_", 3), 0);
+	assert_true(lets_in(token, "chat", models));
+	assert_false(lets_in(token, "provide", models));
+	assert_false(lets_in(token, "list_runs", coding_ops));
+	assert_false(lets_in(token, "create_run_token", run_tokens_ops));
+	(void)stop(run); /* nobody has begun, so it ends at once */
+	assert_false(lets_in(token, "chat", models));
+	assert_null(call(&ann, "create_run_token", of_it, &e));
+	assert_int_equal(e.code, ERR_CONFLICT);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, begin, end)
@@ -318,9 +481,14 @@ int main(void)
 		T(what_cannot_be_had_is_refused_and_nothing_is_written),
 		T(an_agent_without_a_model_back_end_is_unavailable),
 		T(without_a_node_nothing_is_written),
+		T(without_a_balance_nothing_is_written),
+		T(a_run_costs_what_its_model_calls_cost),
 		T(a_credential_is_stored_sealed),
 		T(an_open_session_can_be_adopted_once),
 		T(runs_are_listed_in_pages_to_their_org),
+		T(a_run_that_is_still_queued_is_stopped_at_once),
+		T(a_stop_and_a_claim_at_the_same_time_agree),
+		T(a_runs_token_is_for_its_model_calls_and_ends_with_it),
 	};
 	return cmocka_run_group_tests_name("coding", tests, setup, teardown);
 }

@@ -104,6 +104,30 @@ static void events_keep_their_kind_and_the_end_is_a_result(void **s)
 	assert_string_equal(row.title, "a title");
 }
 
+/* STR-3: who has only the stream knows where to come back to. */
+static void an_event_may_name_its_own_session_first_and_no_other(void **s)
+{
+	(void)s;
+	auto_pg struct pg *db = take();
+	char id[ID_MAX], other[ID_MAX];
+	opened(db, id);
+	opened(db, other);
+	auto_json json_t *own = js_pack("{s:s, s:s}", "session", id, "phase", "start");
+	struct err e = { 0 };
+	assert_int_equal(session_append(db, "admin", id, "status", own, NULL, &e), 0);
+	json_t *const bad[] = { js_pack("{s:s}", "session", other), js_pack("{s:s}", "session", ""),
+		js_pack("{s:i}", "session", 1), js_pack("{s:s, s:s}", "phase", "start", "session", id) };
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		auto_json json_t *v = bad[i];
+		e = (struct err){ 0 };
+		assert_int_equal(session_append(db, "admin", id, "status", v, NULL, &e), -1);
+		assert_string_equal(e.param, "session");
+	}
+	auto_json json_t *lines = lines_of(db, id);
+	assert_int_equal(json_array_size(lines), 1);
+	assert_string_equal(js_str(json_array_get(lines, 0), "session"), id);
+}
+
 /* SES-1 */
 static void a_closed_session_takes_nothing_more(void **s)
 {
@@ -473,6 +497,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(events_keep_their_kind_and_the_end_is_a_result),
+		cmocka_unit_test(an_event_may_name_its_own_session_first_and_no_other),
 		cmocka_unit_test(a_closed_session_takes_nothing_more),
 		cmocka_unit_test(another_orgs_session_is_not_found),
 		cmocka_unit_test(a_child_joins_its_parents_tree_and_lists_are_newest_first),

@@ -1,8 +1,8 @@
 /* The server core under load and on its last day: queue, streams, stuck peers, no descriptors, drain (STR-1, STR-4, RUN-6). */
+#include "../span.h"
 #include "../t.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -25,6 +25,7 @@ enum { WORKERS = 2, QUEUE = 2, STREAMS = 2, WAIT_MS = 20000 };
 
 static struct nginxtest *nginx;
 static struct fcgi *core;
+static sem_t turn;                /* each post lets one request of /v1/turns come to its handler */
 static sem_t go;                  /* each post lets one handler, or one line of a stream, go on */
 static atomic_int holding, ended; /* handlers that wait; streams that ended */
 static atomic_int end_reason;     /* of the last stream: 1 gone, 2 draining, 3 all lines written */
@@ -107,6 +108,7 @@ static const struct param name_in[] = { { .name = "name", .type = T_STR, .requir
 static const struct op toy_ops[] = {
 	{ .id = "hold", .routes = { { "GET", "/v1/hold" } }, .run = hold },
 	{ .id = "slow", .routes = { { "GET", "/v1/slow" } }, .flags = OP_LONG, .run = hold },
+	{ .id = "turns", .routes = { { "GET", "/v1/turns" } }, .flags = OP_LONG, .run = hold },
 	{ .id = "quick", .routes = { { "GET", "/v1/quick" } }, .run = quick },
 	{ .id = "lines", .routes = { { "GET", "/v1/lines" } }, .in = n_in, .flags = OP_STREAM, .run = lines },
 	{ .id = "deaf", .routes = { { "GET", "/v1/deaf" } }, .flags = OP_STREAM, .run = deaf },
@@ -118,6 +120,18 @@ static const struct op toy_ops[] = {
 	{ 0 },
 };
 static const struct op *const tables[] = { toy_ops, NULL };
+
+static int authorise(struct ctx *c, const struct op *op, struct err *e)
+{
+	(void)c, (void)e;
+	if (strcmp(op->id, "turns") != 0)
+		return 0;
+	atomic_fetch_add(&holding, 1);
+	while (sem_wait(&turn) != 0)
+		continue;
+	atomic_fetch_sub(&holding, 1);
+	return 0;
+}
 
 static void on_drain(void *app)
 {
@@ -132,6 +146,7 @@ static struct fcgi_opts opts(void)
 		.queue = QUEUE,
 		.max_streams = STREAMS,
 		.tables = tables,
+		.authorise = authorise,
 		.on_drain = on_drain,
 		.drain_s = 1 };
 }
@@ -157,7 +172,7 @@ static int start(void **s)
 	(void)s;
 	struct err e = { 0 };
 	struct fcgi_opts o = opts();
-	if (sem_init(&go, 0, 0) != 0)
+	if (sem_init(&go, 0, 0) != 0 || sem_init(&turn, 0, 0) != 0)
 		return -1;
 	atomic_store(&holding, 0);
 	atomic_store(&ended, 0);
@@ -171,7 +186,7 @@ static int stop(void **s)
 {
 	(void)s;
 	fcgi_stop(core);
-	return sem_destroy(&go);
+	return sem_destroy(&turn) + sem_destroy(&go);
 }
 
 /* ---- helpers */
@@ -180,7 +195,7 @@ static int begin(const char *target)
 {
 	char head[200];
 	int n = snprintf(head, sizeof head, "GET %s HTTP/1.0\r\nHost: x\r\n\r\n", target);
-	int fd = nginxtest_connect(nginx, DOOR_PUBLIC);
+	int fd = nginxtest_connect(nginx, NGINX_PUBLIC);
 	nginxtest_send(fd, head, (size_t)n);
 	return fd;
 }
@@ -199,7 +214,7 @@ static int status_of(int fd)
 static void quick_is_served(void)
 {
 	struct answer a;
-	nginxtest_do(nginx, DOOR_PUBLIC, "GET", "/v1/quick", "", NULL, &a);
+	nginxtest_do(nginx, NGINX_PUBLIC, "GET", "/v1/quick", "", NULL, &a);
 	assert_int_equal(a.status, 200);
 	answer_free(&a);
 }
@@ -251,10 +266,10 @@ static void a_full_queue_is_503_at_once(void **s)
 	wait_for_queued(QUEUE);
 	struct answer a;
 	char retry[20];
-	int64_t before = clock_ms();
-	nginxtest_do(nginx, DOOR_PUBLIC, "GET", "/v1/quick", "", NULL, &a);
+	struct span before = span_begin();
+	nginxtest_do(nginx, NGINX_PUBLIC, "GET", "/v1/quick", "", NULL, &a);
 	assert_int_equal(a.status, 503);
-	assert_true(clock_ms() - before < 2000);
+	assert_true(span_ms(&before) < 2000);
 	assert_non_null(answer_header(&a, "Retry-After", retry, sizeof retry));
 	assert_non_null(answer_header(&a, "X-Request-Id", retry, sizeof retry));
 	assert_non_null(strstr(a.body, "\"code\":\"busy\""));
@@ -276,11 +291,11 @@ static void requests_sent_by_half_do_not_stall_others(void **s)
 	for (int i = 0; i < 12; i++) {
 		static const char text[] =
 		    "POST /v1/quick HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{";
-		half[i] = nginxtest_connect(nginx, DOOR_PUBLIC);
+		half[i] = nginxtest_connect(nginx, NGINX_PUBLIC);
 		nginxtest_send(half[i], text, i % 2 == 0 ? sizeof text - 1 : 20);
 	}
 	/* And on the FastCGI socket itself: half a record header holds one acceptor; the other goes on. */
-	int raw = nginxtest_connect(nginx, DOOR_FCGI);
+	int raw = nginxtest_connect(nginx, NGINX_FCGI);
 	nginxtest_send(raw, "\1\1\0\1", 4);
 	for (int i = 0; i < 20; i++)
 		quick_is_served();
@@ -289,17 +304,22 @@ static void requests_sent_by_half_do_not_stall_others(void **s)
 	(void)close(raw);
 }
 
-static void a_silent_peer_is_given_up(void **s)
+static void silent_peers_hold_nobody_and_are_given_up(void **s)
 {
 	(void)s;
-	int raw[N_ACCEPTORS];
-	for (int i = 0; i < N_ACCEPTORS; i++) {
-		raw[i] = nginxtest_connect(nginx, DOOR_FCGI);
-		nginxtest_send(raw[i], "\1\1", 2);
+	enum { SILENT = 4 * FCGI_SEATS };
+	struct pollfd raw[SILENT];
+	for (int i = 0; i < SILENT; i++) {
+		raw[i] = (struct pollfd){ .fd = nginxtest_connect(nginx, NGINX_FCGI), .events = POLLIN };
+		nginxtest_send(raw[i].fd, "\1\1", 2);
 	}
-	quick_is_served(); /* after FCGI_HEAD_WAIT_S at most */
-	for (int i = 0; i < N_ACCEPTORS; i++)
-		(void)close(raw[i]);
+	int64_t begin = clock_ms();
+	quick_is_served();
+	assert_true(clock_ms() - begin < 1000 * FCGI_HEAD_WAIT_S / 2);
+	for (int i = 0; i < SILENT; i++) {
+		assert_int_equal(poll(&raw[i], 1, WAIT_MS), 1); /* closed by the server */
+		(void)close(raw[i].fd);
+	}
 }
 
 static void rubbish_on_the_socket_is_dropped(void **s)
@@ -310,7 +330,7 @@ static void rubbish_on_the_socket_is_dropped(void **s)
 		noise[i] = (char)(i * 37 + 11);
 	for (int i = 0; i < 4; i++) {
 		struct buf reply = BUF(10000);
-		int fd = nginxtest_connect(nginx, DOOR_FCGI);
+		int fd = nginxtest_connect(nginx, NGINX_FCGI);
 		nginxtest_send(fd, noise, sizeof noise);
 		(void)shutdown(fd, SHUT_WR);
 		nginxtest_read(fd, &reply);
@@ -380,6 +400,53 @@ static void an_answer_that_takes_long_holds_no_worker(void **s)
 		assert_int_equal(status_of(slow[i]), 200);
 }
 
+static int threads(void)
+{
+	pthread_mutex_lock(&core->lock);
+	int n = core->n_threads;
+	pthread_mutex_unlock(&core->lock);
+	return n;
+}
+
+static void a_queued_request_is_run_when_one_before_it_turns_out_to_last(void **s)
+{
+	(void)s;
+	int held[WORKERS + 1];
+	for (int i = 0; i < WORKERS; i++)
+		held[i] = begin("/v1/turns");
+	wait_for(&holding, WORKERS);
+	held[WORKERS] = begin("/v1/quick");
+	wait_for_queued(1);
+	(void)sem_post(&turn); /* one of them is a stream now, and has its answer not yet */
+	assert_int_equal(status_of(held[WORKERS]), 200);
+	wait_for_streams(1);
+	for (int i = 1; i < WORKERS; i++)
+		(void)sem_post(&turn);
+	wait_for_streams(WORKERS);
+	for (int i = 0; i < WORKERS; i++)
+		(void)sem_post(&go);
+	for (int i = 0; i < WORKERS; i++)
+		assert_int_equal(status_of(held[i]), 200);
+}
+
+static void threads_that_streams_needed_are_given_back(void **s)
+{
+	(void)s;
+	int slow[STREAMS], before = threads();
+	for (int i = 0; i < STREAMS; i++)
+		slow[i] = begin("/v1/slow");
+	wait_for(&holding, STREAMS);
+	assert_int_equal(threads(), before + STREAMS);
+	for (int i = 0; i < STREAMS; i++)
+		(void)sem_post(&go);
+	for (int i = 0; i < STREAMS; i++)
+		assert_int_equal(status_of(slow[i]), 200);
+	/* Those in a seat stay. */
+	for (int64_t end = clock_ms() + WAIT_MS; threads() > before + FCGI_SEATS; (void)poll(NULL, 0, 20))
+		assert_true(clock_ms() < end);
+	quick_is_served();
+}
+
 /* STR-4 */
 static void a_client_that_left_is_noticed(void **s)
 {
@@ -401,13 +468,13 @@ static void an_upload_that_is_cut_is_an_error(void **s)
 	static const char text[] = "PUT /v1/upload/f HTTP/1.1\r\nHost: x\r\nContent-Length: 10000\r\n\r\nabc";
 	static const char chunk[] =
 	    "PUT /v1/upload/f HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n";
-	int fd = nginxtest_connect(nginx, DOOR_PUBLIC);
+	int fd = nginxtest_connect(nginx, NGINX_PUBLIC);
 	nginxtest_send(fd, text, sizeof text - 1);
 	wait_for(&holding, 1);
 	(void)close(fd);
 	wait_for(&ended, 1);
 	assert_int_equal(atomic_load(&end_reason), 1);
-	fd = nginxtest_connect(nginx, DOOR_PUBLIC);
+	fd = nginxtest_connect(nginx, NGINX_PUBLIC);
 	nginxtest_send(fd, chunk, sizeof chunk - 1);
 	wait_for(&holding, 2);
 	(void)close(fd);
@@ -419,7 +486,7 @@ static void running_out_of_descriptors_is_survived(void **s)
 {
 	(void)s;
 	quick_is_served();
-	int fd = nginxtest_connect(nginx, DOOR_PUBLIC), top = dup(fd);
+	int fd = nginxtest_connect(nginx, NGINX_PUBLIC), top = dup(fd);
 	struct rlimit old, none;
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
 	none = old;
@@ -481,9 +548,9 @@ static void a_stream_that_does_not_listen_is_cut(void **s)
 	char head[2000];
 	int fd = begin("/v1/deaf");
 	skip_head(fd, &line, head, sizeof head);
-	int64_t before = clock_ms();
+	struct span before = span_begin();
 	fcgi_drain(core);
-	assert_true(clock_ms() - before < 5000);
+	assert_true(span_ms(&before) < 5000);
 	assert_int_equal(atomic_load(&ended), 1);
 	(void)close(fd);
 	buf_free(&line);
@@ -507,72 +574,20 @@ static void a_stale_socket_is_replaced_and_a_live_one_is_not(void **s)
 	quick_is_served();
 }
 
-static void a_socket_path_that_cannot_be_is_told(void **s)
-{
-	(void)s;
-	char long_path[200];
-	memset(long_path, 'x', sizeof long_path - 1);
-	long_path[0] = '/';
-	long_path[sizeof long_path - 1] = 0;
-	struct err e = { 0 };
-	assert_int_equal(fcgi_socket(long_path, NULL, &e), -1);
-	assert_non_null(strstr(e.msg, "too long"));
-	err_clear(&e);
-	assert_int_equal(fcgi_socket("/nonexistent/x.sock", NULL, &e), -1);
-	assert_non_null(strstr(e.msg, "No such file"));
-	err_clear(&e);
-	char path[100];
-	(void)snprintf(path, sizeof path, "%s/group.sock", nginxtest_dir(nginx));
-	assert_int_equal(fcgi_socket(path, "no-such-group", &e), -1);
-	assert_non_null(strstr(e.msg, "no group"));
-	assert_int_equal(access(path, F_OK), -1);
-}
-
-static void a_socket_is_taken_from_systemd(void **s)
-{
-	(void)s;
-	char path[100], pid[20];
-	struct err e = { 0 };
-	(void)snprintf(path, sizeof path, "%s/sd.sock", nginxtest_dir(nginx));
-	(void)snprintf(pid, sizeof pid, "%d", (int)getpid());
-	assert_int_equal(fcgi_socket(NULL, NULL, &e), -1);
-	assert_non_null(strstr(e.msg, "systemd passed no socket"));
-	err_clear(&e);
-	int listener = fcgi_socket(path, NULL, &e), third = fcntl(3, F_DUPFD_CLOEXEC, 10);
-	assert_true(listener >= 0);
-	assert_int_equal(dup2(listener, 3), 3);
-	(void)setenv("LISTEN_PID", pid, 1);
-	(void)setenv("LISTEN_FDS", "1", 1);
-	assert_int_equal(fcgi_socket(NULL, NULL, &e), 3);
-	assert_int_equal(fcntl(3, F_GETFD), FD_CLOEXEC);
-	assert_true((fcntl(3, F_GETFL) & O_NONBLOCK) != 0);
-	(void)close(3);
-	assert_int_equal(fcgi_socket(NULL, NULL, &e), -1);
-	assert_non_null(strstr(e.msg, "listening unix stream socket"));
-	(void)unsetenv("LISTEN_PID");
-	(void)unsetenv("LISTEN_FDS");
-	if (third >= 0) {
-		assert_int_equal(dup2(third, 3), 3);
-		(void)close(third);
-	}
-	if (listener != 3)
-		(void)close(listener);
-}
-
 #define WITH_CORE(t) cmocka_unit_test_setup_teardown(t, start, stop)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_socket_is_taken_from_systemd),
-		cmocka_unit_test(a_socket_path_that_cannot_be_is_told),
 		WITH_CORE(a_full_queue_is_503_at_once),
 		WITH_CORE(requests_sent_by_half_do_not_stall_others),
-		WITH_CORE(a_silent_peer_is_given_up),
+		WITH_CORE(silent_peers_hold_nobody_and_are_given_up),
 		WITH_CORE(rubbish_on_the_socket_is_dropped),
 		WITH_CORE(a_stream_arrives_line_by_line),
 		WITH_CORE(streams_hold_no_worker_and_are_bounded),
 		WITH_CORE(an_answer_that_takes_long_holds_no_worker),
+		WITH_CORE(a_queued_request_is_run_when_one_before_it_turns_out_to_last),
+		WITH_CORE(threads_that_streams_needed_are_given_back),
 		WITH_CORE(a_client_that_left_is_noticed),
 		WITH_CORE(an_upload_that_is_cut_is_an_error),
 		WITH_CORE(running_out_of_descriptors_is_survived),

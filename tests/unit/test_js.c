@@ -39,7 +39,20 @@ static void test_bad_json_is_refused_with_the_reason_and_without_quoting_the_inp
 		{ "\"\xed\xa0\x80\"", "UTF-8" },
 		{ "1e999", "too large" },
 		{ "99999999999999999999", "too large" },
-		{ "[1,]", "not JSON" },
+		{ "[1,]", "not JSON: a value" },
+		{ "{\"a\":\"\\ud800\"}", "not JSON: half of a surrogate pair" },
+		{ "\"\\udc00\"", "half of a surrogate pair" },
+		{ "\"\\ud800\\u0041\"", "half of a surrogate pair" },
+		{ "{\"b\":\n \"\\ud83dhunter2\"}", "(line 2, column 16)" },
+		{ "\"\thunter2\"", "control character" },
+		{ "\"hunter2\n\"", "line break" },
+		{ "\"hunter2\\x\"", "escape" },
+		{ "{\"hunter2\" 1}", "colon" },
+		{ "{\"a\":1 \"hunter2\":2}", "comma or }" },
+		{ "[1 \"hunter2\"]", "comma or ]" },
+		{ "{hunter2:1}", "key in double quotes" },
+		{ "{\"a\":'hunter2'}", "not written as JSON" },
+		{ "{} hunter2", "follows its end" },
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		struct err e = { 0 };

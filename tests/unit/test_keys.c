@@ -97,6 +97,105 @@ static void a_key_is_made_listed_without_its_secret_and_revoked(void **s) /* ID-
 	assert_null(strstr(js_dump(mem, list), id));
 }
 
+static const json_t *rotated(const char *id, int grace_s)
+{
+	struct err e;
+	const json_t *v = call(
+	    &admin, "rotate_key", mem_fmt(mem, "{\"id\":\"%s\",\"graceSec\":%d}", id, grace_s), &e);
+	if (v == NULL)
+		fail_msg("%s", e.msg);
+	return v;
+}
+
+static void a_rotated_key_has_a_new_secret_and_the_same_rights(void **s) /* ID-6 */
+{
+	(void)s;
+	struct err e;
+	const json_t *made = call(&admin, "create_key",
+	    "{\"name\":\"ci\",\"user\":\"eve\",\"scopes\":[\"git\"],\"expiresAt\":\"2036-02-29T12:00:00Z\"}",
+	    &e);
+	const char *id = js_str(made, "id"), *first = js_str(made, "key");
+	const json_t *again = rotated(id, 0);
+	const char *second = js_str(again, "key");
+	assert_string_equal(js_str(again, "id"), id);
+	assert_string_equal(js_str(again, "user"), "eve");
+	assert_string_equal(js_str(again, "expiresAt"), "2036-02-29T12:00:00.000Z");
+	assert_null(js_str(again, "oldValidUntil"));
+	assert_string_not_equal(first, second);
+	assert_memory_equal(first, second, 30); /* gk_<tail>_ */
+	assert_null(principal(first));
+	assert_string_equal(principal(second)->scopes, "git");
+	assert_null(strstr(js_dump(mem, call(&admin, "list_keys", "{}", &e)), strrchr(second, '_')));
+}
+
+static void the_secret_before_a_rotation_counts_for_the_grace_and_only_that_one(void **s) /* ID-6 */
+{
+	(void)s;
+	struct err e;
+	const json_t *made = call(&admin, "create_key", "{\"name\":\"ci\"}", &e);
+	const char *id = js_str(made, "id"), *first = js_str(made, "key");
+	const json_t *v = rotated(id, 600);
+	const char *second = js_str(v, "key");
+	assert_non_null(js_str(v, "oldValidUntil"));
+	assert_non_null(principal(first));
+	assert_non_null(principal(second));
+	const char *third = js_str(rotated(id, 600), "key");
+	assert_null(principal(first));
+	assert_non_null(principal(second));
+	assert_non_null(principal(third));
+	pgtest_sql(
+	    server, mem_fmt(mem, "UPDATE credentials SET old_until = clock_timestamp() WHERE id = '%s'", id));
+	assert_null(principal(second));
+	assert_non_null(principal(third));
+	const char *fourth = js_str(rotated(id, 600), "key");
+	assert_non_null(principal(third));
+	assert_non_null(call(&admin, "revoke_key", mem_fmt(mem, "{\"id\":\"%s\"}", id), &e));
+	assert_null(principal(third)); /* an end is the end of both */
+	assert_null(principal(fourth));
+}
+
+static void the_grace_ends_with_the_key_itself(void **s)
+{
+	(void)s;
+	struct err e;
+	const json_t *made = call(&admin, "create_key", "{\"name\":\"ci\"}", &e);
+	const char *id = js_str(made, "id");
+	pgtest_sql(server,
+	    mem_fmt(mem,
+		"UPDATE credentials SET expires_at = clock_timestamp() + interval '9 s' WHERE id = '%s'",
+		id));
+	const json_t *v = rotated(id, 600);
+	assert_string_equal(js_str(v, "oldValidUntil"), js_str(v, "expiresAt"));
+}
+
+static void who_may_not_have_a_keys_rights_is_not_given_its_secret(void **s) /* ID-3, ID-4, ID-6 */
+{
+	(void)s;
+	struct err e, e2;
+	struct principal user = admin;
+	user.org_admin = false;
+	const json_t *made = call(&admin, "create_key", "{\"name\":\"wide\"}", &e);
+	const char *id = js_str(made, "id"), *key = js_str(made, "key"),
+		   *in = mem_fmt(mem, "{\"id\":\"%s\"}", id);
+	assert_int_equal(refused(&user, "rotate_key", in, ""), ERR_FORBIDDEN);
+	assert_int_equal(refused(&narrow, "rotate_key", in, ""), ERR_FORBIDDEN);
+	assert_null(call(&other, "rotate_key", in, &e));
+	assert_null(call(&other, "rotate_key", "{\"id\":\"key_00000000000000000000000000\"}", &e2));
+	assert_int_equal(e.code, ERR_NOT_FOUND);
+	same_error(&e, &e2);
+	assert_null(call(&admin, "rotate_key", "{\"id\":\"key_x' OR true --\"}", &e2));
+	same_error(&e, &e2);
+	assert_non_null(principal(key));
+	const json_t *slim = call(&admin, "create_key", "{\"name\":\"slim\",\"scopes\":[\"git\"]}", &e);
+	assert_non_null(call(&narrow, "rotate_key", mem_fmt(mem, "{\"id\":\"%s\"}", js_str(slim, "id")), &e));
+	pgtest_sql(server,
+	    mem_fmt(mem, "UPDATE credentials SET expires_at = clock_timestamp() WHERE id = '%s'", id));
+	assert_int_equal(refused(&admin, "rotate_key", in, ""), ERR_CONFLICT);
+	assert_int_equal(
+	    refused(&admin, "rotate_key", mem_fmt(mem, "{\"id\":\"%s\",\"graceSec\":-1}", id), "graceSec"),
+	    ERR_BAD_REQUEST);
+}
+
 static void another_orgs_key_answers_like_none(void **s) /* ID-4 */
 {
 	(void)s;
@@ -218,6 +317,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_key_is_made_listed_without_its_secret_and_revoked),
+		cmocka_unit_test(a_rotated_key_has_a_new_secret_and_the_same_rights),
+		cmocka_unit_test(the_secret_before_a_rotation_counts_for_the_grace_and_only_that_one),
+		cmocka_unit_test(the_grace_ends_with_the_key_itself),
+		cmocka_unit_test(who_may_not_have_a_keys_rights_is_not_given_its_secret),
 		cmocka_unit_test(another_orgs_key_answers_like_none),
 		cmocka_unit_test(only_admins_and_only_what_they_hold),
 		cmocka_unit_test(a_scope_said_twice_is_held_once),

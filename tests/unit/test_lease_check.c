@@ -38,6 +38,12 @@ static int down(void **s)
 	return 0;
 }
 
+static void drop(struct lease_terms *t)
+{
+	json_decref(t->limits);
+	json_decref(t->network.policy);
+}
+
 static int check(const struct lease_want *w, struct lease_terms *t, struct err *e)
 {
 	*e = (struct err){ 0 };
@@ -57,7 +63,7 @@ static void nothing_said_is_an_exec_lease_with_the_defaults(void **s)
 	assert_int_equal(js_int(t.limits, "memoryMb", 0), 1000);
 	assert_int_equal(js_int(t.limits, "diskMb", 0), 600);
 	assert_int_equal(js_int(t.limits, "cpuMilli", 0), 2000);
-	json_decref(t.limits);
+	drop(&t);
 }
 
 static void the_time_has_two_ends(void **s)
@@ -68,7 +74,7 @@ static void the_time_has_two_ends(void **s)
 	for (long long ttl = 10; ttl <= 5000; ttl += 4990) {
 		assert_int_equal(check(&(struct lease_want){ .ttl_s = ttl }, &t, &e), 0);
 		assert_int_equal(t.ttl_s, ttl);
-		json_decref(t.limits);
+		drop(&t);
 	}
 	for (long long ttl = 9; ttl <= 5001; ttl += 4992) {
 		assert_int_equal(check(&(struct lease_want){ .ttl_s = ttl }, &t, &e), -1);
@@ -79,7 +85,8 @@ static void the_time_has_two_ends(void **s)
 
 static long long most_of(const char *key)
 {
-	for (const struct conf_key *k = conf_keys; k->name != NULL; k++)
+	const struct conf_key *k;
+	for (size_t i = 0; (k = conf_key_at(i)) != NULL; i++)
 		if (strcmp(k->name, key) == 0)
 			return k->max;
 	fail_msg("no setting %s", key);
@@ -108,7 +115,7 @@ static void the_bounds_in_the_document_are_the_real_ones(void **s)
 					     : json_integer(p->min - below));
 			assert_int_equal(check(&(struct lease_want){ .limits = limits }, &t, &e), -below);
 			if (below == 0)
-				json_decref(t.limits);
+				drop(&t);
 		}
 	}
 	const struct param *ttl = param_find(in, "ttlSec");
@@ -136,7 +143,7 @@ static void scratch_space_follows_memory(void **s)
 		assert_int_equal(rc == 0, cases[i].gets != 0);
 		if (rc == 0) {
 			assert_int_equal(js_int(t.limits, "diskMb", 0), cases[i].gets);
-			json_decref(t.limits);
+			drop(&t);
 		} else {
 			assert_string_equal(e.param, "limits.diskMb");
 		}
@@ -159,7 +166,7 @@ static void parts_of_a_processor_can_be_asked_for(void **s)
 		assert_int_equal(rc == 0, cases[i].milli != 0);
 		if (rc == 0) {
 			assert_int_equal(js_int(t.limits, "cpuMilli", 0), cases[i].milli);
-			json_decref(t.limits);
+			drop(&t);
 		} else {
 			assert_string_equal(e.param, "limits.cpus");
 		}
@@ -178,20 +185,56 @@ static void refused(const struct lease_want *w, const char *param)
 static void what_this_version_lacks_is_refused_by_name(void **s)
 {
 	(void)s;
-	auto_json json_t *mounts = json_object(), *open_net = js_pack("{s:s}", "mode", "allow-all");
+	auto_json json_t *open_net = js_pack("{s:s}", "mode", "allow-all");
 	auto_json json_t *hosts = js_pack("{s:s,s:[s]}", "mode", "deny-all", "allowedHosts", "a.example");
-	refused(&(struct lease_want){ .class = "dev" }, "class");
-	refused(&(struct lease_want){ .class = "desktop" }, "class");
+	refused(&(struct lease_want){ .class = "desktop", .project = "p" }, "class");
 	refused(
 	    &(struct lease_want){
 		.class = "exec ",
 	    },
 	    "class");
-	refused(&(struct lease_want){ .project = "p" }, "project");
 	refused(&(struct lease_want){ .image = "debian@sha256:0" }, "image");
-	refused(&(struct lease_want){ .mounts = mounts }, "mounts");
 	refused(&(struct lease_want){ .network = open_net }, "network.mode");
 	refused(&(struct lease_want){ .network = hosts }, "network.allowedHosts");
+}
+
+/* SBX-1, SBX-62 */
+static void dev_needs_a_project_of_a_caller_and_none_of_a_run(void **s)
+{
+	(void)s;
+	struct lease_terms t;
+	struct err e;
+	refused(&(struct lease_want){ .class = "dev" }, "project");
+	assert_int_equal(check(&(struct lease_want){ .class = "dev", .project = "p" }, &t, &e), 0);
+	assert_string_equal(t.workdir, "/work");
+	assert_int_equal(t.ttl_s, 5000); /* the most this deployment allows; 14400 otherwise */
+	drop(&t);
+	assert_int_equal(check(&(struct lease_want){ .class = "dev", .session = "ses_x" }, &t, &e), 0);
+	assert_string_equal(t.workdir, "/mnt/data");
+	assert_string_equal(t.project, "");
+	drop(&t);
+	assert_int_equal(check(&(struct lease_want){ .project = "p" }, &t, &e), 0);
+	assert_string_equal(t.class, "exec");
+	drop(&t);
+}
+
+/* SBX-3 */
+static void a_project_is_its_slug(void **s)
+{
+	(void)s;
+	static const char *const same[] = { "Deep Research", "deep-research", " DEEP  research!",
+		"deep_research" };
+	char slug[LEASE_PROJECT_MAX], long_name[100];
+	struct err e = { 0 };
+	for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
+		assert_int_equal(lease_project(same[i], slug, &e), 0);
+		assert_string_equal(slug, "deep-research");
+	}
+	memset(long_name, 'a', sizeof long_name - 1);
+	long_name[sizeof long_name - 1] = '\0';
+	refused(&(struct lease_want){ .project = "!?" }, "project");
+	refused(&(struct lease_want){ .project = long_name }, "project");
+	refused(&(struct lease_want){ .project = ".." }, "project");
 }
 
 static void what_is_there_can_be_named(void **s)
@@ -203,22 +246,23 @@ static void what_is_there_can_be_named(void **s)
 			 *empty = json_object();
 	assert_int_equal(
 	    check(&(struct lease_want){ .class = "exec", .image = "host", .network = none }, &t, &e), 0);
-	json_decref(t.limits);
+	drop(&t);
 	assert_int_equal(check(&(struct lease_want){ .network = empty }, &t, &e), 0);
-	json_decref(t.limits);
+	drop(&t);
 }
 
 static void names_of_variables_are_judged(void **s)
 {
 	(void)s;
 	static const char *const good[] = { "A", "_", "a1", "SANDBOX_ANYTHING", "LD_PRELOAD" };
-	static const char *const bad[] = { "", "1", "A-B", "A=B", "A B", "A\n", "\xc3\x84", "SANDBOX_TIER" };
+	static const char *const bad[] = { "", "1", "A-B", "A=B", "A B", "A\n", "\xc3\x84", "SANDBOX_TIER",
+		"HTTP_PROXY", "https_proxy", "ALL_PROXY", "no_proxy", "NODE_USE_ENV_PROXY" };
 	struct lease_terms t;
 	struct err e;
 	for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
 		auto_json json_t *env = js_pack("{s:s}", good[i], "v");
 		assert_int_equal(check(&(struct lease_want){ .env = env }, &t, &e), 0);
-		json_decref(t.limits);
+		drop(&t);
 	}
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		auto_json json_t *env = js_pack("{s:s}", bad[i], "v");
@@ -247,6 +291,8 @@ int main(void)
 		cmocka_unit_test(scratch_space_follows_memory),
 		cmocka_unit_test(parts_of_a_processor_can_be_asked_for),
 		cmocka_unit_test(what_this_version_lacks_is_refused_by_name),
+		cmocka_unit_test(dev_needs_a_project_of_a_caller_and_none_of_a_run),
+		cmocka_unit_test(a_project_is_its_slug),
 		cmocka_unit_test(what_is_there_can_be_named),
 		cmocka_unit_test(names_of_variables_are_judged),
 		cmocka_unit_test(an_environment_has_a_size),

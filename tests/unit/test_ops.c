@@ -28,6 +28,8 @@ static bool is_first_party(const struct op *o, const char *path)
 	bool internal = (o->flags & OP_INTERNAL) != 0;
 	if (str_starts(path, "/v1/node/"))
 		return internal;
+	if ((o->flags & OP_E2B) != 0) /* ECO-1: another's paths, at a door of their own */
+		return !str_starts(path, "/v1/") && !str_starts(path, "/git/");
 	return str_starts(path, "/v1/") || str_starts(path, "/git/{org}/") || strcmp(path, "/health") == 0 ||
 	    strcmp(path, "/ready") == 0 || (strcmp(path, "/metrics") == 0 && internal);
 }
@@ -97,7 +99,8 @@ static void ids_are_unique_lower_case_words(void **s)
 	(void)s;
 	EACH_OP(o)
 	{
-		assert_true(str_only(o->id, "abcdefghijklmnopqrstuvwxyz_"));
+		assert_true(
+		    str_only(str_starts(o->id, "e2b_") ? o->id + 3 : o->id, "abcdefghijklmnopqrstuvwxyz_"));
 		assert_ptr_equal(op_by_id(handlers_all, o->id), o);
 	}
 }
@@ -128,7 +131,7 @@ static void no_route_is_there_twice(void **s)
 				EACH_ROUTE(q, p)
 				{
 					shape(q, b, sizeof b);
-					same += strcmp(a, b) == 0;
+					same += strcmp(a, b) == 0 && ((o->flags ^ p->flags) & OP_E2B) == 0;
 				}
 		if (same != 1)
 			fail_msg("%s", a);
@@ -156,8 +159,9 @@ static void check_docs(const struct op *o, const struct param *fields)
 	for (const struct param *p = fields; p != NULL && p->name != NULL; p++) {
 		if (p->doc == NULL || p->doc[0] == 0)
 			fail_msg("%s: %s has no doc", o->id, p->name);
-		/* HTTP: camelCase on the wire */
-		if (!islower((unsigned char)p->name[0]) || strpbrk(p->name, "_-. ") != NULL)
+		/* HTTP: camelCase on the wire; a compatibility door has its vendor's names */
+		bool vendors = (o->flags & OP_LAX) != 0;
+		if (!islower((unsigned char)p->name[0]) || (!vendors && strpbrk(p->name, "_-. ") != NULL))
 			fail_msg("%s: %s is not camelCase", o->id, p->name);
 		if (p->type == T_OBJ)
 			check_docs(o, p->fields);
@@ -250,7 +254,7 @@ static void the_examples_of_every_op_make_a_request_that_is_routed_to_it(void **
 		char *path = mem_strn(m, q.target, strcspn(q.target, "?"));
 		const char *query = strchr(q.target, '?');
 		struct route_match match;
-		if (route_find(handlers_all, q.method, path, false, &match, &e) != 0 || match.op != o)
+		if (route_find(handlers_all, q.method, path, DOOR_PUBLIC, &match, &e) != 0 || match.op != o)
 			fail_msg("%s: %s %s goes elsewhere", o->id, q.method, path);
 		auto_json json_t *got = match.path_params,
 				 *more = query_parse(query == NULL ? NULL : query + 1, &e);
@@ -265,6 +269,32 @@ static void the_examples_of_every_op_make_a_request_that_is_routed_to_it(void **
 	}
 }
 
+/* HTTP-7: whoever adds a POST says whether it creates. */
+static void every_post_that_creates_takes_an_idempotency_key(void **s)
+{
+	(void)s;
+	static const char *const creates_nothing[] = { "stop_run", "end_sandbox", "stop_bot_run",
+		"read_sandbox_file", "write_sandbox_file", "test_provider", "count_message_tokens",
+		"write_stdin", "signal_command", "stat_sandbox_file", "list_sandbox_files",
+		"make_sandbox_dir", "move_sandbox_file", "remove_sandbox_file", "watch_sandbox_files", NULL };
+	EACH_OP(o)
+	{
+		bool posts = false, once = (o->flags & OP_ONCE) != 0, keeps = (o->flags & OP_KEEPS) != 0;
+		EACH_ROUTE(r, o)
+		posts = posts || strcmp(r->method, "POST") == 0;
+		if (!is_native(o))
+			continue;
+		if (once != (posts && !str_one_of(o->id, creates_nothing)))
+			fail_msg("%s: does it create?", o->id);
+		if (o->status == 201 && posts && !once)
+			fail_msg("%s answers 201", o->id);
+		/* A repetition of a stream needs something to attach to, and a secret cannot be stored. */
+		if (((o->flags & OP_STREAM) != 0 && once && o->again == NULL) || (keeps && !once) ||
+		    ((o->flags & OP_SECRET) != 0 && (!once || o->again != NULL)))
+			fail_msg("%s: its flags do not fit", o->id);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -276,6 +306,7 @@ int main(void)
 		cmocka_unit_test(every_field_is_documented),
 		cmocka_unit_test(what_stands_in_a_path_is_a_required_field),
 		cmocka_unit_test(no_input_names_an_org_in_any_spelling),
+		cmocka_unit_test(every_post_that_creates_takes_an_idempotency_key),
 		cmocka_unit_test(the_examples_of_every_op_make_a_request_that_is_routed_to_it),
 	};
 	return cmocka_run_group_tests_name("ops", tests, NULL, NULL);

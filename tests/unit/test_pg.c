@@ -1,3 +1,4 @@
+#include "../span.h"
 #include "../t.h"
 
 #include <fcntl.h>
@@ -6,6 +7,7 @@
 #include <string.h>
 
 #include "../pgtest.h"
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "io/pg.h"
@@ -119,10 +121,11 @@ static void a_slow_statement_is_unavailable_in_time(void **s) /* REL-2 */
 	auto_pool struct pg_pool *p = pool_new(1);
 	auto_pg struct pg *db = take(p);
 	struct err e = { 0 };
-	int64_t t0 = clock_ms();
+	struct span t0 = span_begin();
 	assert_null(PG0(db, &q_slow, &e));
 	assert_int_equal(e.code, ERR_UNAVAILABLE);
-	assert_in_range(clock_ms() - t0, TIMEOUT_MS - 50, TIMEOUT_MS + 900);
+	assert_true(clock_ms() - t0.began_ms >= TIMEOUT_MS - 50);
+	assert_in_range(span_ms(&t0), 0, TIMEOUT_MS + 900);
 	assert_int_equal(count(db, "admin"), 1);
 }
 
@@ -171,10 +174,11 @@ static void an_exhausted_pool_is_unavailable(void **s)
 	auto_pool struct pg_pool *p = pool_new(1);
 	auto_pg struct pg *db = take(p);
 	struct err e = { 0 };
-	int64_t t0 = clock_ms();
+	struct span t0 = span_begin();
 	assert_null(pg_take(p, 100, &e));
 	assert_int_equal(e.code, ERR_UNAVAILABLE);
-	assert_in_range(clock_ms() - t0, 99, 2000);
+	assert_true(clock_ms() - t0.began_ms >= 99);
+	assert_in_range(span_ms(&t0), 0, 2000);
 }
 
 struct worker {
@@ -232,6 +236,33 @@ static void a_restart_costs_an_idle_connection_nothing(void **s) /* REL-2 */
 	assert_int_equal(count(db, "admin"), 1);
 }
 
+static int times_logged(const char *text)
+{
+	int n = 0;
+	(void)pthread_mutex_lock(&logged.lock);
+	for (const char *p = logged.text; (p = strstr(p, text)) != NULL; p++)
+		n++;
+	(void)pthread_mutex_unlock(&logged.lock);
+	return n;
+}
+
+static void an_outage_is_told_when_it_begins_and_when_it_ends(void **s) /* REL-2, RUN-2 */
+{
+	(void)s;
+	auto_pool struct pg_pool *p = pool_new(1);
+	auto_pg struct pg *db = take(p);
+	int failed = times_logged("connection failed"), works = times_logged("works again");
+	pgtest_down(server);
+	for (int i = 0; i < 50; i++) {
+		struct err e = { 0 };
+		assert_null(PG(db, &q_count, &e, "admin"));
+	}
+	pgtest_up(server);
+	assert_int_equal(count(db, "admin"), 1);
+	assert_int_equal(times_logged("connection failed") - failed, 1);
+	assert_int_equal(times_logged("works again") - works, 1);
+}
+
 static void a_transaction_does_not_go_on_over_a_restart(void **s) /* REL-2 */
 {
 	(void)s;
@@ -259,21 +290,23 @@ static void a_hanging_server_is_unavailable_in_time(void **s) /* REL-2 */
 	auto_pg struct pg *db = take(p);
 	struct err e = { 0 };
 	pgtest_hang(server);
-	int64_t t0 = clock_ms();
+	struct span t0 = span_begin();
 	struct pg_res *r = PG(db, &q_count, &e, "admin");
-	int64_t query_ms = clock_ms() - t0;
+	int64_t query_ms = clock_ms() - t0.began_ms, query_took_ms = span_ms(&t0);
 	struct err e2 = { 0 };
-	t0 = clock_ms();
+	t0 = span_begin();
 	struct pg *other = pg_take(
 	    p, 0, &e2); /* a new connection: accepted by the kernel, answered by nobody */
-	int64_t connect_ms = clock_ms() - t0;
+	int64_t connect_ms = clock_ms() - t0.began_ms, connect_took_ms = span_ms(&t0);
 	pgtest_resume(server);
 	assert_null(r);
 	assert_int_equal(e.code, ERR_UNAVAILABLE);
-	assert_in_range(query_ms, TIMEOUT_MS, TIMEOUT_MS + 2500);
+	assert_true(query_ms >= TIMEOUT_MS);
+	assert_in_range(query_took_ms, 0, TIMEOUT_MS + 2500);
 	assert_null(other);
 	assert_int_equal(e2.code, ERR_UNAVAILABLE);
-	assert_in_range(connect_ms, TIMEOUT_MS - 50, TIMEOUT_MS + 1000);
+	assert_true(connect_ms >= TIMEOUT_MS - 50);
+	assert_in_range(connect_took_ms, 0, TIMEOUT_MS + 1000);
 	assert_int_equal(count(db, "admin"), 1);
 }
 
@@ -322,9 +355,35 @@ static int end_server(void **s)
 	return 0;
 }
 
+static void add_server(void *arg, const char *host, uint16_t port)
+{
+	(void)buf_fmt(arg, "<%s>%u ", host, port);
+}
+
+static void a_connection_string_says_where_its_servers_are(void **state)
+{
+	(void)state;
+	static const char *const rows[][2] = {
+		{ "dbname=x", "<>5432 " },
+		{ "host=/run/postgresql port=5433 dbname=x", "</run/postgresql>5433 " },
+		{ "host=db.example dbname=x", "<db.example>5432 " },
+		{ "postgres://u@db.example:6000/x", "<db.example>6000 " },
+		{ "host=db.example hostaddr=10.0.0.7 port=6000", "<10.0.0.7>6000 " },
+		{ "host=a,b port=1,2", "<a>1 <b>2 " },
+		{ "host=a,b port=7", "<a>7 <b>7 " },
+		{ "this is none", "" },
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		auto_buf struct buf got = BUF(1024);
+		pg_servers(rows[i][0], add_server, &got);
+		assert_string_equal(buf_c(&got), rows[i][1]);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_connection_string_says_where_its_servers_are),
 		cmocka_unit_test(results_are_read_by_type),
 		cmocka_unit_test(errors_are_mapped_by_sqlstate),
 		cmocka_unit_test(a_slow_statement_is_unavailable_in_time),
@@ -333,6 +392,7 @@ int main(void)
 		cmocka_unit_test(an_exhausted_pool_is_unavailable),
 		cmocka_unit_test(eight_threads_share_three_connections),
 		cmocka_unit_test(a_restart_costs_an_idle_connection_nothing),
+		cmocka_unit_test(an_outage_is_told_when_it_begins_and_when_it_ends),
 		cmocka_unit_test(a_transaction_does_not_go_on_over_a_restart),
 		cmocka_unit_test(a_hanging_server_is_unavailable_in_time),
 		cmocka_unit_test(a_schema_change_under_a_prepared_statement_is_not_noticed),

@@ -88,7 +88,25 @@ static bool get_sub(struct proto_in *in)
 static bool get_item(struct proto_in *in)
 {
 	struct proto_item m;
-	return proto_item_get(in, &m) && proto_in_end(in);
+	return proto_item_get(in, &m, 1) && proto_in_end(in);
+}
+
+static bool get_item_2(struct proto_in *in)
+{
+	struct proto_item m;
+	return proto_item_get(in, &m, 2) && proto_in_end(in);
+}
+
+static bool get_signal(struct proto_in *in)
+{
+	struct proto_signal m;
+	return proto_signal_get(in, &m);
+}
+
+static bool get_resize(struct proto_in *in)
+{
+	struct proto_resize m;
+	return proto_resize_get(in, &m);
 }
 
 static bool get_file(struct proto_in *in)
@@ -110,11 +128,25 @@ static size_t put(int what, unsigned char p[BYTES])
 		proto_start_put(&o, &start);
 	else if (what == 1)
 		proto_sub_put(&o, &(struct proto_sub){ .cmd = 1, .streams = 3, .from = { 4, 5 } });
-	else if (what == 2)
+	else if (what == 2 || what == 5)
 		proto_item_put(&o,
-		    &(struct proto_item){
-			.cmd = 1, .label = "x", .exit = { .how = PROTO_EXITED, .message = "m" } });
-	else if (what == 3)
+		    &(struct proto_item){ .cmd = 1,
+			.label = "x",
+			.exit = { .how = PROTO_EXITED, .message = "m" },
+			.dir = "/d",
+			.n_args = 2,
+			.args = "a\0bc" },
+		    what == 2 ? 1 : 2);
+	else if (what == 6)
+		proto_signal_put(&o, &(struct proto_signal){ .cmd = 1, .signal = 15, .to = PROTO_TO_GROUP });
+	else if (what == 7)
+		proto_resize_put(&o, &(struct proto_resize){ .cmd = 1, .cols = 80, .rows = 24 });
+	else if (what == 8) {
+		struct proto_start in_terminal = start;
+		in_terminal.stdin_kind = PROTO_STDIN_PTY;
+		in_terminal.cols = 80;
+		proto_start_put(&o, &in_terminal);
+	} else if (what == 3)
 		proto_file_put(&o, &(struct proto_file){ .kind = PROTO_KIND_FILE, .name = "name" });
 	else
 		proto_config_put(
@@ -127,8 +159,9 @@ static size_t put(int what, unsigned char p[BYTES])
 static void no_part_of_a_payload_is_accepted(void **s)
 {
 	(void)s;
-	static get_fn *const get[] = { get_start, get_sub, get_item, get_file, get_config };
-	for (int what = 0; what < 5; what++) {
+	static get_fn *const get[] = { get_start, get_sub, get_item, get_file, get_config, get_item_2,
+		get_signal, get_resize, get_start };
+	for (int what = 0; what < 9; what++) {
 		unsigned char p[BYTES];
 		size_t n = put(what, p);
 		for (size_t cut = 0; cut <= n + 1; cut++) {

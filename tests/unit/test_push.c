@@ -1,8 +1,11 @@
 #include "../t.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "../forgetest.h"
 #include "base/hash.h"
@@ -10,6 +13,7 @@
 #include "forge/git.h"
 #include "forge/push.h"
 #include "forge/store.h"
+#include "io/file.h"
 
 static void files_become_a_commit_without_a_clone(void **s) /* FRG-4 */
 {
@@ -179,6 +183,27 @@ static void *write_one(void *arg)
 	return NULL;
 }
 
+/* A git that was killed while it moved a ref: its lock would bar the ref for ever. One of now is somebody's. REL-1 */
+static void a_dead_pushs_lock_is_removed_when_nobody_pushes(void **s)
+{
+	(void)s;
+	auto_mem struct mem *m = mem_new();
+	struct err e = { 0 };
+	const char *dir = dir_of("work"), *old = mem_fmt(m, "%s/refs/heads/agent/old.lock", dir),
+		   *young = mem_fmt(m, "%s/refs/heads/agent/young.lock", dir);
+	assert_int_equal(file_mkdirs(mem_fmt(m, "%s/refs/heads/agent", dir), 0755, &e), 0);
+	assert_int_equal(file_write(old, "", 0, 0644, &e), 0);
+	assert_int_equal(file_write(young, "", 0, 0644, &e), 0);
+	const struct timespec long_ago[2] = { { .tv_sec = 1000000000 }, { .tv_sec = 1000000000 } };
+	assert_int_equal(utimensat(AT_FDCWD, old, long_ago, 0), 0);
+	int a = store_push_begin(m, dir, &e), b = store_push_begin(m, dir, &e);
+	store_push_end(m, dir, a);
+	assert_int_equal(access(old, F_OK), 0);
+	store_push_end(m, dir, b);
+	assert_int_equal(access(old, F_OK), -1);
+	assert_int_equal(access(young, F_OK), 0);
+}
+
 static void no_commit_is_lost_to_another(void **s) /* FRG-4 */
 {
 	(void)s;
@@ -217,6 +242,7 @@ int main(void)
 		WORK(paths_in_each_others_way_conflict),
 		WORK(branches_in_each_others_way_conflict),
 		WORK(many_files_travel_in_one_commit),
+		WORK(a_dead_pushs_lock_is_removed_when_nobody_pushes),
 		WORK(no_commit_is_lost_to_another),
 	};
 	return cmocka_run_group_tests_name("push", tests, forgetest_start, forgetest_end);

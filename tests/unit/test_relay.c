@@ -18,7 +18,7 @@ static struct {
 	int lost_at; /* the event at which the channel is lost; -1: never */
 	int swept, condemned, resumed;
 	uint64_t resumed_from[2];
-	long long oom;
+	int oom;
 } ch;
 
 int channel_next(struct channel_cmd *k, const struct channel_wait *w, struct channel_event *ev, struct err *e)
@@ -67,9 +67,9 @@ void held_condemn(struct held *h, const char *why)
 	ch.condemned++;
 }
 
-long long held_oom_kills(struct held *h)
+int held_oom(struct held *h, const char *cmd, bool ended)
 {
-	(void)h;
+	(void)h, (void)cmd, (void)ended;
 	return ch.oom;
 }
 
@@ -129,13 +129,18 @@ static struct channel_exit *event_exit(int code)
 	return &ev->exit;
 }
 
-static void run(struct relay_opts o)
+static void run_with(struct relay_opts o, struct channel_cmd *k)
 {
 	auto_mem struct mem *m = mem_new();
 	struct reply r = { .vt = &vt, .begun = true };
 	struct ctx c = { .mem = m, .reply = &r };
 	o.cmd = "cmd_x";
-	relay_run(&c, &o, (struct channel_cmd *)&ch);
+	relay_run(&c, &o, k);
+}
+
+static void run(struct relay_opts o)
+{
+	run_with(o, (struct channel_cmd *)&ch);
 }
 
 struct got {
@@ -219,7 +224,7 @@ static void a_character_cut_anywhere_arrives_whole(void **s)
 			event_out(1, cut, text + cut, cut2 - cut);
 			event_out(1, cut2, text + cut2, n - cut2);
 			(void)event_exit(0);
-			run((struct relay_opts){ .oom_before = -1 });
+			run((struct relay_opts){ 0 });
 			struct got g = read_lines(0);
 			assert_false(g.base64);
 			assert_string_equal(buf_c(&g.bytes[0]), text);
@@ -238,7 +243,7 @@ static void bytes_that_are_no_text_are_base64_and_complete(void **s)
 	event_out(2, 100, bytes + 100, 156);
 	event_out(2, 256, bytes + 256, 256);
 	(void)event_exit(0);
-	run((struct relay_opts){ .oom_before = -1 });
+	run((struct relay_opts){ 0 });
 	struct got g = read_lines(0);
 	assert_true(g.base64);
 	assert_int_equal(g.bytes[1].n, sizeof bytes);
@@ -251,7 +256,7 @@ static void a_character_that_never_ends_is_told_at_the_exit(void **s)
 	(void)s;
 	event_out(1, 0, "ab\xe2\x82", 4);
 	(void)event_exit(0);
-	run((struct relay_opts){ .oom_before = -1 });
+	run((struct relay_opts){ 0 });
 	struct got g = read_lines(0);
 	assert_int_equal(g.bytes[0].n, 4);
 	assert_memory_equal(g.bytes[0].p, "ab\xe2\x82", 4);
@@ -267,7 +272,7 @@ static void lines_stay_short_whatever_json_makes_of_them(void **s)
 	memset(control, 1, MANY); /* six bytes each in JSON */
 	event_out(1, 0, control, MANY);
 	(void)event_exit(0);
-	run((struct relay_opts){ .oom_before = -1 });
+	run((struct relay_opts){ 0 });
 	struct got g = read_lines(0);
 	assert_int_equal(g.bytes[0].n, MANY);
 	got_free(&g);
@@ -279,7 +284,7 @@ static void what_is_no_longer_held_shows_as_a_jump(void **s)
 	event_out(1, 0, "ab\xe2", 3);
 	event_out(1, 100, "cd", 2);
 	(void)event_exit(0);
-	run((struct relay_opts){ .oom_before = -1 });
+	run((struct relay_opts){ 0 });
 	assert_non_null(strstr(buf_c(&told), "\"offset\":100"));
 	assert_non_null(
 	    strstr(buf_c(&told), "\"4g==\"")); /* the lone byte is told, and not joined to what follows */
@@ -290,7 +295,7 @@ static void a_resumed_stream_begins_at_its_offset(void **s)
 	(void)s;
 	event_out(1, 1000, "hello", 5);
 	(void)event_exit(0);
-	run((struct relay_opts){ .oom_before = -1, .from = { 1000, 0 } });
+	run((struct relay_opts){ .from = { 1000, 0 } });
 	struct got g = read_lines(1000);
 	assert_string_equal(buf_c(&g.bytes[0]), "hello");
 	got_free(&g);
@@ -302,7 +307,7 @@ static void only_the_stream_that_is_wanted_is_told(void **s)
 	event_out(1, 0, "out", 3);
 	event_out(2, 0, "err", 3);
 	(void)event_exit(0);
-	run((struct relay_opts){ .oom_before = -1, .only = PROTO_STDERR });
+	run((struct relay_opts){ .only = PROTO_STDERR });
 	struct got g = read_lines(0);
 	assert_int_equal(g.bytes[0].n, 0);
 	assert_string_equal(buf_c(&g.bytes[1]), "err");
@@ -316,8 +321,8 @@ static void an_exit_tells_how(void **s)
 	(void)snprintf(x->signal, sizeof x->signal, "SIGKILL");
 	x->timed_out = true;
 	x->bytes[0] = 5;
-	ch.oom = 3;
-	run((struct relay_opts){ .oom_before = 2 });
+	ch.oom = 1;
+	run((struct relay_opts){ 0 });
 	struct got g = read_lines(0);
 	assert_null(js_get(g.end, "exitCode"));
 	assert_string_equal(js_str(g.end, "signal"), "SIGKILL");
@@ -332,7 +337,7 @@ static void a_command_that_just_ended_leaves_its_background_alone(void **s)
 {
 	(void)s;
 	(void)event_exit(0);
-	run((struct relay_opts){ .oom_before = -1 });
+	run((struct relay_opts){ 0 });
 	assert_int_equal(ch.swept, 0);
 	assert_int_equal(ch.condemned, 0);
 }
@@ -341,7 +346,7 @@ static void what_cannot_be_killed_costs_the_sandbox(void **s)
 {
 	(void)s;
 	event_exit(-1)->escaped = true;
-	run((struct relay_opts){ .oom_before = -1 });
+	run((struct relay_opts){ 0 });
 	assert_int_equal(ch.condemned, 1);
 }
 
@@ -351,11 +356,22 @@ static void a_lost_channel_is_no_exit(void **s)
 	(void)s;
 	event_out(1, 0, "half\xe2", 5);
 	ch.lost_at = 1;
-	run((struct relay_opts){ .oom_before = -1 });
+	run((struct relay_opts){ 0 });
 	struct got g = read_lines(0);
 	assert_string_equal(g.last, "lost");
 	assert_string_equal(js_str(g.end, "message"), "It died of a cold.");
 	assert_int_equal(g.bytes[0].n, 5);
+	got_free(&g);
+}
+
+/* The box died between a command's start and the first look at it: what it ran in must not cost sandboxd its life. */
+static void a_channel_lost_before_the_first_look_is_told_like_any(void **s)
+{
+	(void)s;
+	run_with((struct relay_opts){ .tail = true }, NULL);
+	struct got g = read_lines(0);
+	assert_string_equal(g.last, "lost");
+	assert_string_equal(js_str(g.end, "message"), "It died of a cold.");
 	got_free(&g);
 }
 
@@ -365,24 +381,12 @@ static void the_tail_is_fetched_after_the_end(void **s)
 	event_exit(0)->bytes[0] = 5000000;
 	event_out(1, 5000000 - LIMIT_OUTPUT_BYTES, "tail", 4);
 	(void)event_exit(0);
-	run((struct relay_opts){ .oom_before = -1, .tail = true });
+	run((struct relay_opts){ .tail = true });
 	assert_int_equal(ch.resumed, 1);
 	assert_int_equal(ch.resumed_from[0], 5000000 - LIMIT_OUTPUT_BYTES);
 	assert_int_equal(ch.resumed_from[1], 0);
 	assert_non_null(strstr(buf_c(&told), "tail"));
 	assert_non_null(strstr(buf_c(&told), "\"exit\""));
-}
-
-static void a_client_that_left_costs_nothing_but_its_lines(void **s)
-{
-	(void)s;
-	client_left = true;
-	event_out(1, 0, "x", 1);
-	event_exit(-1)->timed_out = true;
-	run((struct relay_opts){ .oom_before = -1, .to_its_end = true });
-	assert_int_equal(ch.at, 2); /* followed to its end, to sweep up */
-	assert_int_equal(ch.swept, 1);
-	assert_int_equal(told.n, 0);
 }
 
 static void a_reader_that_left_is_not_followed(void **s)
@@ -391,7 +395,7 @@ static void a_reader_that_left_is_not_followed(void **s)
 	client_left = true;
 	event_out(1, 0, "x", 1);
 	(void)event_exit(0);
-	run((struct relay_opts){ .oom_before = -1 });
+	run((struct relay_opts){ 0 });
 	assert_int_equal(ch.at, 1);
 }
 
@@ -402,7 +406,7 @@ static void a_process_that_ends_says_where_to_go_on(void **s)
 	process_ends = true;
 	event_out(1, 0, "abc", 3);
 	(void)event_exit(0);
-	run((struct relay_opts){ .oom_before = -1 });
+	run((struct relay_opts){ 0 });
 	struct got g = read_lines(0);
 	assert_string_equal(g.last, "reconnect");
 	assert_int_equal(js_int(g.end, "stdout", -1), 3);
@@ -426,8 +430,8 @@ int main(void)
 		T(a_command_that_just_ended_leaves_its_background_alone),
 		T(what_cannot_be_killed_costs_the_sandbox),
 		T(a_lost_channel_is_no_exit),
+		T(a_channel_lost_before_the_first_look_is_told_like_any),
 		T(the_tail_is_fetched_after_the_end),
-		T(a_client_that_left_costs_nothing_but_its_lines),
 		T(a_reader_that_left_is_not_followed),
 		T(a_process_that_ends_says_where_to_go_on),
 	};

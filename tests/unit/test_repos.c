@@ -160,6 +160,50 @@ static void a_grant_is_for_one_branch_that_is_not_the_default(void **s) /* FRG-3
 	refused(who, "push_files", push("agent/x", js_pack("[o]", file("a", "1"))), ERR_FORBIDDEN, "grant");
 }
 
+static size_t grants_of(const char *repo)
+{
+	return json_array_size(
+	    json_object_get(must(&ada, "list_grants", js_pack("{s:s}", "repo", repo)), "data"));
+}
+
+static void a_grant_is_listed_until_it_is_taken_back(void **s) /* FRG-3, ID-4 */
+{
+	(void)s;
+	create("taken");
+	create("beside");
+	const json_t *out = must(&ada, "issue_grant", js_pack("{s:s, s:s}", "repo", "taken", "ref", "x"));
+	const char *id = js_str(out, "id");
+	(void)must(&ada, "issue_grant", js_pack("{s:s, s:s}", "repo", "taken", "ref", "y"));
+	assert_int_equal(grants_of("taken"), 2);
+	assert_int_equal(grants_of("beside"), 0);
+	/* Ids of one millisecond are in no order. */
+	const json_t *both = json_object_get(
+			 must(&ada, "list_grants", js_pack("{s:s}", "repo", "taken")), "data"),
+		     *row = json_array_get(both, 0);
+	if (strcmp(js_str(row, "id"), id) != 0)
+		row = json_array_get(both, 1);
+	assert_string_equal(js_str(row, "id"), id);
+	assert_string_equal(js_str(row, "ref"), "refs/heads/x");
+	assert_string_equal(js_str(row, "user"), "ada");
+	refused(&bob, "list_grants", js_pack("{s:s}", "repo", "taken"), ERR_NOT_FOUND, "no repository taken");
+	refused(&bob, "revoke_grant", js_pack("{s:s, s:s}", "repo", "taken", "id", id), ERR_NOT_FOUND,
+	    "no repository taken");
+	refused(&ada, "revoke_grant", js_pack("{s:s, s:s}", "repo", "beside", "id", id), ERR_NOT_FOUND,
+	    "no such grant");
+	(void)must(&ada, "revoke_grant", js_pack("{s:s, s:s}", "repo", "taken", "id", id));
+	struct err e = { 0 };
+	const struct principal *who;
+	auto_pg struct pg *db = pg_take(forgetest.pool, 1000, &e);
+	assert_int_equal(principal_of(forgetest.mem, db, js_str(out, "grant"), &who, &e), 0);
+	assert_null(who);
+	pg_put(steal(db));
+	assert_int_equal(grants_of("taken"), 1);
+	refused(&ada, "revoke_grant", js_pack("{s:s, s:s}", "repo", "taken", "id", id), ERR_NOT_FOUND,
+	    "no such grant");
+	(void)must(&ada, "delete_repo", js_pack("{s:s}", "repo", "taken"));
+	(void)must(&ada, "delete_repo", js_pack("{s:s}", "repo", "beside"));
+}
+
 static void a_grant_ends_with_its_repository(void **s) /* FRG-3 */
 {
 	(void)s;
@@ -227,6 +271,7 @@ int main(void)
 		cmocka_unit_test(what_a_crash_left_is_replaced_and_swept),
 		cmocka_unit_test(a_repository_that_cannot_be_built_has_no_row),
 		WORK(a_grant_is_for_one_branch_that_is_not_the_default),
+		cmocka_unit_test(a_grant_is_listed_until_it_is_taken_back),
 		cmocka_unit_test(a_grant_ends_with_its_repository),
 		WORK(a_tip_is_read_from_storage),
 		cmocka_unit_test(a_proposal_is_the_branchs_page),

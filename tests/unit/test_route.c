@@ -16,6 +16,7 @@ static const struct op one_ops[] = {
 	{ .id = "files", .routes = { { "GET", "/v1/things/{id}/files" } } },
 	{ .id = "watch", .routes = { { "GET", "/v1/things/stream" } } },
 	{ .id = "secret", .routes = { { "GET", "/v1/node/things" } }, .flags = OP_INTERNAL },
+	{ .id = "theirs", .routes = { { "GET", "/things" }, { "GET", "/v1/things/{id}" } }, .flags = OP_E2B },
 	{ 0 },
 };
 static const struct op two_ops[] = {
@@ -26,11 +27,12 @@ static const struct op two_ops[] = {
 };
 static const struct op *const tables[] = { one_ops, two_ops, NULL };
 
-static const char *found(const char *method, const char *path, bool internal, json_t **params, struct err *e)
+static const char *found(
+    const char *method, const char *path, enum op_door door, json_t **params, struct err *e)
 {
 	struct route_match m;
 	*e = (struct err){ 0 };
-	if (route_find(tables, method, path, internal, &m, e) != 0) {
+	if (route_find(tables, method, path, door, &m, e) != 0) {
 		assert_null(m.path_params);
 		return NULL;
 	}
@@ -44,7 +46,7 @@ static const char *found(const char *method, const char *path, bool internal, js
 static void goes_to(const char *method, const char *path, const char *id)
 {
 	struct err e;
-	const char *got = found(method, path, false, NULL, &e);
+	const char *got = found(method, path, DOOR_PUBLIC, NULL, &e);
 	if (got == NULL)
 		fail_msg("%s %s: %s", method, path, e.msg);
 	assert_string_equal(got, id);
@@ -75,7 +77,7 @@ static void path_parameters_are_taken_from_their_segments(void **s)
 	(void)s;
 	struct err e;
 	auto_json json_t *p = NULL;
-	assert_string_equal(found("GET", "/v1/git/acme/a.b.git/info/refs", false, &p, &e), "git");
+	assert_string_equal(found("GET", "/v1/git/acme/a.b.git/info/refs", DOOR_PUBLIC, &p, &e), "git");
 	assert_string_equal(js_str(p, "org"), "acme");
 	assert_string_equal(js_str(p, "repo"), "a.b");
 	assert_string_equal(js_str(p, "rest"), "info/refs");
@@ -90,7 +92,7 @@ static void an_unknown_path_is_404(void **s)
 		"/v1/git/acme/.git/x", "/v1/thing", "", NULL };
 	struct err e;
 	for (const char *const *p = paths; *p != NULL; p++) {
-		if (found("GET", *p, false, NULL, &e) != NULL)
+		if (found("GET", *p, DOOR_PUBLIC, NULL, &e) != NULL)
 			fail_msg("%s was found", *p);
 		assert_int_equal(e.code, ERR_NOT_FOUND);
 	}
@@ -101,11 +103,11 @@ static void a_wrong_method_is_405_with_the_methods_of_that_path(void **s)
 	(void)s;
 	struct route_match m;
 	struct err e = { 0 };
-	assert_int_equal(route_find(tables, "PUT", "/v1/things/abc", false, &m, &e), -1);
+	assert_int_equal(route_find(tables, "PUT", "/v1/things/abc", DOOR_PUBLIC, &m, &e), -1);
 	assert_int_equal(e.code, ERR_METHOD);
 	assert_string_equal(m.allow, "GET, HEAD, DELETE");
 	err_clear(&e);
-	assert_int_equal(route_find(tables, "GET", "/v1/things/make", false, &m, &e), -1);
+	assert_int_equal(route_find(tables, "GET", "/v1/things/make", DOOR_PUBLIC, &m, &e), -1);
 	assert_string_equal(m.allow, "POST");
 }
 
@@ -113,11 +115,25 @@ static void internal_ops_do_not_exist_on_the_public_door(void **s)
 {
 	(void)s;
 	struct err e;
-	assert_null(found("GET", "/v1/node/things", false, NULL, &e));
+	assert_null(found("GET", "/v1/node/things", DOOR_PUBLIC, NULL, &e));
 	assert_int_equal(e.code, ERR_NOT_FOUND);
-	assert_null(found("POST", "/v1/node/things", false, NULL, &e));
+	assert_null(found("POST", "/v1/node/things", DOOR_PUBLIC, NULL, &e));
 	assert_int_equal(e.code, ERR_NOT_FOUND);
-	assert_string_equal(found("GET", "/v1/node/things", true, NULL, &e), "secret");
+	assert_string_equal(found("GET", "/v1/node/things", DOOR_INTERNAL, NULL, &e), "secret");
+}
+
+/* ECO-1: and of ours nothing is there. */
+static void ops_of_the_compatibility_door_exist_there_and_nowhere_else(void **s)
+{
+	(void)s;
+	struct err e;
+	assert_null(found("GET", "/things", DOOR_PUBLIC, NULL, &e));
+	assert_null(found("GET", "/things", DOOR_INTERNAL, NULL, &e));
+	assert_string_equal(found("GET", "/things", DOOR_E2B, NULL, &e), "theirs");
+	assert_string_equal(found("GET", "/v1/things/a", DOOR_E2B, NULL, &e), "theirs");
+	assert_null(found("GET", "/v1/things", DOOR_E2B, NULL, &e));
+	assert_null(found("GET", "/v1/node/things", DOOR_E2B, NULL, &e));
+	assert_int_equal(e.code, ERR_NOT_FOUND);
 }
 
 static void a_route_knows_its_parameters(void **s)
@@ -202,6 +218,11 @@ static void a_page_names_the_next_one_with_a_cursor(void **s)
 	assert_string_equal(list_cursor(&c, in, &e), "k\"002");
 	auto_json json_t *last = list_reply(rows_of(3), 3, "id");
 	assert_true(json_is_null(json_object_get(last, "next")));
+	auto_json json_t *hidden = list_reply(
+	    js_pack("[{s:s,s:s},{s:s}]", "id", "a", "_k", "1", "_k", "2"), 1, "_k");
+	auto_json json_t *shown = js_pack("[{s:s}]", "id", "a");
+	assert_true(json_equal(json_object_get(hidden, "data"), shown));
+	assert_true(json_is_string(json_object_get(hidden, "next")));
 	auto_json json_t *empty = list_reply(json_array(), 3, "id");
 	assert_true(json_is_array(json_object_get(empty, "data")));
 }
@@ -224,50 +245,29 @@ static void a_cursor_that_is_not_ours_is_refused(void **s)
 	assert_int_equal(list_limit(none), LIMIT_LIST_DEFAULT);
 }
 
-struct fake {
-	struct reply base;
-	struct buf head, body;
-	int flushes;
-};
-static int fake_head(struct reply *r, int status, const char *headers)
-{
-	return buf_fmt(&((struct fake *)r)->head, "%d\n%s", status, headers);
-}
-static int fake_write(struct reply *r, const void *p, size_t n)
-{
-	return buf_add(&((struct fake *)r)->body, p, n);
-}
-static int fake_flush(struct reply *r)
-{
-	((struct fake *)r)->flushes++;
-	return 0;
-}
-static const struct reply_vt fake_vt = { .head = fake_head, .write = fake_write, .flush = fake_flush };
-
-/* HTTP-5, STR-1 */
-static void a_stream_is_headed_once_and_flushed_by_line(void **s)
+static void what_was_written_is_a_path_without_empty_or_dot_segments_and_encoded_slashes(void **s)
 {
 	(void)s;
-	auto_mem struct mem *m = mem_new();
-	struct fake f = {
-		.base = { .vt = &fake_vt, .unbuffered = true }, .head = BUF(1000), .body = BUF(1000)
-	};
-	struct ctx c = { .mem = m, .reply = &f.base, .request_id = "req_1" };
-	reply_header(&c, "X-A", "b");
-	assert_int_equal(reply_begin(&c, 200, "application/x-ndjson"), 0);
-	assert_int_equal(reply_line(&c, js_pack("{s:i}", "seq", 1)), 0);
-	assert_int_equal(reply_line(&c, js_pack("{s:s}", "a", "x\ny")), 0);
-	assert_string_equal(buf_c(&f.head),
-	    "200\nX-A: b\r\nContent-Type: application/x-ndjson\r\nX-Accel-Buffering: no\r\n"
-	    "X-Request-Id: req_1\r\n");
-	assert_string_equal(buf_c(&f.body), "{\"seq\":1}\n{\"a\":\"x\\ny\"}\n");
-	assert_int_equal(f.flushes, 2);
-	auto_free char *big = xcalloc(1, LIMIT_LINE_BYTES + 1);
-	memset(big, 'x', LIMIT_LINE_BYTES);
-	assert_int_equal(reply_line(&c, js_pack("{s:s}", "a", big)), -1);
-	assert_int_equal(f.flushes, 2);
-	buf_free(&f.head);
-	buf_free(&f.body);
+	static const char *const good[] = { "/", "/v1", "/v1/things/", "/v1/a%20b?x=//..%2f", "/v1/...",
+		"/v1/.a/a.", "/v1/%252e%252e", "/v1/%2e%2e%2e", "/v1/a%", "/v1/a#//", "*", "", NULL };
+	static const struct {
+		const char *uri;
+		enum err_code code;
+	} bad[] = { { "//v1/things", ERR_NOT_FOUND }, { "/v1//things", ERR_NOT_FOUND },
+		{ "/v1/things//?q", ERR_NOT_FOUND }, { "/v1/./things", ERR_BAD_REQUEST },
+		{ "/v1/x/..", ERR_BAD_REQUEST }, { "/v1/x/%2E./things", ERR_BAD_REQUEST },
+		{ "/v1/%2e", ERR_BAD_REQUEST }, { "/v1/..%2fkeys", ERR_BAD_REQUEST },
+		{ "/v1/a%2Fb", ERR_BAD_REQUEST } };
+	for (const char *const *p = good; *p != NULL; p++) {
+		struct err e = { 0 };
+		if (route_raw(*p, &e) != 0)
+			fail_msg("%s: %s", *p, e.msg);
+	}
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		struct err e = { 0 };
+		assert_int_equal(route_raw(bad[i].uri, &e), -1);
+		assert_int_equal(e.code, bad[i].code);
+	}
 }
 
 int main(void)
@@ -279,13 +279,15 @@ int main(void)
 		cmocka_unit_test(an_unknown_path_is_404),
 		cmocka_unit_test(a_wrong_method_is_405_with_the_methods_of_that_path),
 		cmocka_unit_test(internal_ops_do_not_exist_on_the_public_door),
+		cmocka_unit_test(ops_of_the_compatibility_door_exist_there_and_nowhere_else),
 		cmocka_unit_test(a_route_knows_its_parameters),
 		cmocka_unit_test(a_query_is_percent_decoded),
 		cmocka_unit_test(a_broken_query_is_refused),
 		cmocka_unit_test(query_strings_become_what_the_schema_says),
 		cmocka_unit_test(a_page_names_the_next_one_with_a_cursor),
 		cmocka_unit_test(a_cursor_that_is_not_ours_is_refused),
-		cmocka_unit_test(a_stream_is_headed_once_and_flushed_by_line),
+		cmocka_unit_test(
+		    what_was_written_is_a_path_without_empty_or_dot_segments_and_encoded_slashes),
 	};
 	return cmocka_run_group_tests_name("route", tests, NULL, NULL);
 }

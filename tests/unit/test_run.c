@@ -5,6 +5,7 @@
 
 #include "../fakebox.h"
 #include "../runtest.h"
+#include "base/clock.h"
 #include "base/js.h"
 #include "base/limits.h"
 
@@ -354,6 +355,51 @@ static void no_room_for_a_lease_fails_with_the_nodes_words(void **s)
 	assert_string_equal(story(&d), "status:start error");
 }
 
+static void a_full_node_is_waited_for(void **s)
+{
+	(void)s;
+	struct done d = { 0 };
+	fakebox.full = 2;
+	run(&d, js_pack("{s:s,s:s}", "tool", "python", "prompt", "print(1)"));
+	assert_over(&d, "done");
+	assert_string_equal(story(&d),
+	    "status:start step:lease step:leased step:tool tool-call:exit step:tool step:ended result");
+}
+
+/* No longer than the run may take itself. */
+static void a_node_that_stays_full_fails_the_run_at_its_time_out(void **s)
+{
+	(void)s;
+	struct done d = { 0 };
+	fakebox.full = 1000;
+	post(&d, js_pack("{s:s,s:s}", "tool", "python", "prompt", "print(1)"));
+	pgtest_sql(server, "UPDATE runs SET timeout_s = 2 WHERE state = 'queued'");
+	claim(&d);
+	int64_t t = clock_ms();
+	work(&d);
+	t = clock_ms() - t;
+	fakebox.full = 0;
+	assert_over(&d, "error");
+	assert_true(t >= 2000 && t < 10000);
+	assert_string_equal(js_str(d.last, "code"), "nodes_full");
+	assert_string_equal(story(&d), "status:start step:lease error");
+}
+
+/* COD-5, BIL-1: the gate comes before the lease, also for a run that waited while the money went. */
+static void a_run_without_balance_ends_before_anything_is_leased(void **s)
+{
+	(void)s;
+	struct done d = { 0 };
+	post(&d, js_pack("{s:s,s:s}", "tool", "python", "prompt", "print(1)"));
+	claim(&d);
+	runtest_billing("closed");
+	work(&d);
+	runtest_billing("open");
+	assert_over(&d, "error");
+	assert_string_equal(js_str(d.last, "code"), "insufficient_quota");
+	assert_string_equal(story(&d), "status:start error");
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, runtest_begin, runtest_end)
@@ -377,6 +423,9 @@ int main(void)
 		T(a_remote_that_is_away_for_a_moment_costs_nothing),
 		T(a_lost_channel_fails_the_run),
 		T(no_room_for_a_lease_fails_with_the_nodes_words),
+		T(a_full_node_is_waited_for),
+		T(a_node_that_stays_full_fails_the_run_at_its_time_out),
+		T(a_run_without_balance_ends_before_anything_is_leased),
 	};
 	return cmocka_run_group_tests_name("run", tests, runtest_setup, runtest_teardown);
 }

@@ -1,4 +1,5 @@
 /* What becomes of a run when somebody stops it, when its runner ends, and when PostgreSQL goes away. */
+#include "../span.h"
 #include "../t.h"
 
 #include <poll.h>
@@ -78,9 +79,9 @@ static void a_stop_ends_the_tool_at_once_and_closes_as_stopped(void **s)
 	gittest_repo(&gits, "stop", tip);
 	post(&d, task("stop", "python", waiting_tool()));
 	claim(&d);
-	int64_t before = clock_ms();
+	struct span before = span_begin();
 	work_while(&d, stop);
-	assert_true(clock_ms() - before < 20000);
+	assert_true(span_ms(&before) < 20000);
 	assert_over(&d, "stopped");
 	assert_string_equal(js_str(d.last, "code"), "stopped");
 	assert_string_equal(js_str(d.last, "message"), "The run was stopped by ann.");
@@ -96,9 +97,8 @@ static void a_run_stopped_before_it_is_claimed_leases_nothing(void **s)
 	struct done d = { 0 };
 	int leases = fakebox.leases;
 	post(&d, js_pack("{s:s,s:s}", "tool", "python", "prompt", "1"));
-	stop(&d);
-	claim(&d); /* forgets what was raised: the row says it */
-	work(&d);
+	stop(&d); /* nobody has it, so it is over at once */
+	look(&d);
 	assert_over(&d, "stopped");
 	assert_int_equal(fakebox.leases, leases);
 }
@@ -121,8 +121,7 @@ static void only_who_started_a_run_and_admins_may_stop_it(void **s)
 			 *again = runs_stop(db, &ann, d.ids.run, &e);
 	assert_string_equal(js_str(again, "stopRequestedBy"), "eve");
 	assert_string_equal(js_str(first, "stopRequestedAt"), js_str(again, "stopRequestedAt"));
-	claim(&d);
-	work(&d);
+	look(&d);
 	assert_over(&d, "stopped");
 	auto_json json_t *ended = runs_stop(db, &ann, d.ids.run, &e);
 	assert_string_equal(js_str(ended, "state"), "stopped");
@@ -228,7 +227,7 @@ static void a_pushed_branch_is_completed_and_not_redone(void **s)
 	assert_string_equal(js_str(d.last, "commit"), commit);
 	assert_string_equal(js_str(d.last, "logTail"), "said");
 	assert_int_equal(js_int(js_get(d.last, "diffstat"), "files", 0), 1);
-	assert_string_equal(story(&d), "status:start step:attempt step:push step:ended step:verify result");
+	assert_string_equal(story(&d), "status:start step:attempt step:push step:verify result");
 }
 
 static void a_push_that_did_not_happen_is_started_again(void **s)
@@ -256,19 +255,47 @@ static void a_run_that_kills_its_runners_is_given_up(void **s)
 	(void)s;
 	struct done d = { 0 };
 	post(&d, js_pack("{s:s,s:s}", "tool", "python", "prompt", "1"));
-	for (int i = 0; i <= JOB_MAX_CRASHES; i++) {
-		claim(&d);
-		pgtest_sql(server,
-		    "UPDATE jobs SET lease_until = now() - interval '1 second' WHERE state = 'running'");
-	}
-	pgtest_sql(
-	    server, "UPDATE jobs SET lease_until = now() + interval '1 minute' WHERE state = 'running'");
+	claim(&d);
+	pgtest_sql(server,
+	    mem_fmt(mem, "UPDATE jobs SET crashes = %d, lease_until = now() WHERE subject = '%s'",
+		JOB_MAX_CRASHES, d.ids.run));
+	claim(&d);
 	assert_true(d.job.poisoned);
 	int leases = fakebox.leases;
 	work(&d);
 	assert_over(&d, "error");
 	assert_int_equal(fakebox.leases, leases);
 	assert_non_null(strstr(js_str(d.last, "message"), "not tried again"));
+}
+
+/* A renewal that comes through late does not bring back what the run has already taken for lost. */
+static void a_job_that_was_lost_by_the_clock_stays_lost(void **s)
+{
+	(void)s;
+	struct task_hold h = { 0 };
+	atomic_store(&h.until_ms, clock_ms() + 60000);
+	assert_int_equal(task_held(&h), TASK_GO);
+	atomic_store(&h.until_ms, clock_ms() - 1);
+	assert_int_equal(task_held(&h), TASK_LOST);
+	atomic_store(&h.until_ms, clock_ms() + 60000);
+	assert_int_equal(task_held(&h), TASK_LOST);
+}
+
+/* REL-1: a node, its nginx or its PostgreSQL that is being restarted costs a run a moment. */
+static void a_lease_waits_for_what_is_being_restarted(void **s)
+{
+	(void)s;
+	static const char *const reasons[] = { "node_away", "node_cut", "node_starting", "database_away" };
+	fakebox.refuse = "It is away.";
+	for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++) {
+		struct done d = { 0 };
+		fakebox.reason = reasons[i];
+		fakebox.refusals = 2;
+		run(&d, js_pack("{s:s,s:s}", "tool", "python", "prompt", "1"));
+		assert_over(&d, "done");
+		assert_int_equal(fakebox.refusals, -1);
+	}
+	fakebox.refuse = fakebox.reason = NULL;
 }
 
 /* REL-2 */
@@ -354,6 +381,8 @@ int main(void)
 		T(a_pushed_branch_is_completed_and_not_redone),
 		T(a_push_that_did_not_happen_is_started_again),
 		T(a_run_that_kills_its_runners_is_given_up),
+		T(a_lease_waits_for_what_is_being_restarted),
+		T(a_job_that_was_lost_by_the_clock_stays_lost),
 		T(a_restart_of_postgresql_loses_nothing),
 		T(directories_of_dead_runners_are_swept_and_no_others),
 		T(a_lease_that_cannot_be_ended_is_said),

@@ -70,6 +70,8 @@ static void a_long_prompt_is_a_file_or_standard_input(void **s)
 	assert_string_equal(argv_text("python", "", "long", true), "[\"python3\",\"/mnt/data/prompt.py\"]");
 	assert_int_equal(tool_find("python")->how, TOOL_FILE);
 	assert_int_equal(tool_find("claude")->how, TOOL_STDIN);
+	assert_string_equal(argv_text("node", "", "long", true), "[\"node\",\"-\"]");
+	assert_int_equal(tool_find("node")->how, TOOL_STDIN);
 	assert_null(strstr(argv_text("claude", "", "long", true), "long"));
 }
 

@@ -3,12 +3,15 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,22 +22,19 @@
 #include "base/str.h"
 #include "io/file.h"
 #include "sandbox/boxdir.h"
+#include "sandbox/driver/oci_ids.h"
 #include "sandbox/driver/oci_int.h"
 #include "sandbox/netns.h"
 
-enum { RECORD_MAX = 4096, LOG_MAX = 1 << 20, CLEAN_MS = 10000, PLACE_TRIES = 2 };
-#define UID_LOCKS                                                                                            \
-	"/run/gatehouse.uids" /* one lock of a byte per range of 65536 ids, held while a sandboxd lives */
-
+enum { CLEAN_MS = 10000, PLACE_TRIES = 2, CANCEL_MS = 100 };
 static struct oci *mine(struct driver *d)
 {
 	return (struct oci *)(void *)d;
 }
 
-static int bundle_path(
-    const struct oci *o, const char *id, const char *file, char out[OCI_PATH], struct err *e)
+static int bundle_dir(const struct oci *o, const char *id, char out[BUNDLE_PATH], struct err *e)
 {
-	return oci_path(out, e, "%s/b/%s%s%s", o->dir, id, file[0] == '\0' ? "" : "/", file);
+	return bundle_path(out, e, "%s/b/%s", o->dir, id);
 }
 
 static int group_path(
@@ -56,84 +56,7 @@ static const struct oci_runtime *runtime(const struct oci *o, const char *bounda
 	return NULL;
 }
 
-/* ---- the record: what a later sandboxd must know to find the box again. Only root may read it, for the nonce. */
-
-struct record {
-	bool kernel;
-	uid_t uid_base;
-	unsigned char nonce[PROTO_NONCE];
-};
-
-static int record_write(const struct oci *o, const char *id, const struct record *r, struct err *e)
-{
-	char path[OCI_PATH], hex[2 * PROTO_NONCE + 1];
-	auto_buf struct buf text = BUF(RECORD_MAX);
-	hex_encode(r->nonce, sizeof r->nonce, hex);
-	auto_json json_t *j = js_pack(
-	    "{s:b,s:I,s:s}", "kernel", r->kernel, "uidBase", (json_int_t)r->uid_base, "nonce", hex);
-	if (bundle_path(o, id, "record", path, e) != 0 || js_dump_buf(&text, j) != 0)
-		return -1;
-	return oci_put(path, text.p, text.n, 0600, e);
-}
-
-static int record_read(const struct oci *o, const char *id, struct record *r, struct err *e)
-{
-	char path[OCI_PATH];
-	auto_buf struct buf text = BUF(RECORD_MAX);
-	if (bundle_path(o, id, "record", path, e) != 0 || file_read(path, &text, e) != 0)
-		return -1;
-	auto_json json_t *j = js_parse(buf_c(&text), text.n, e);
-	const char *hex = js_str_or(j, "nonce", "");
-	if (j == NULL || hex_decode(hex, r->nonce, sizeof r->nonce) != sizeof r->nonce)
-		return err_set(e, ERR_NOT_FOUND, "The record of a sandbox is not whole.");
-	r->kernel = js_bool(j, "kernel", false);
-	r->uid_base = (uid_t)js_int(j, "uidBase", 0);
-	return 0;
-}
-
 /* ---- building */
-
-/* What the box reads from its descriptor 0: never a file, as it holds the nonce. */
-static int config_fd(const struct driver_spec *s, const struct record *r, struct err *e)
-{
-	static const char *const roots[] = { "/mnt/data", "/tmp", "/state" };
-	size_t n_env = 0;
-	while (s->env[n_env] != NULL)
-		n_env++;
-	struct proto_config c = { .socket_path = "/run/gatehouse/" BOXDIR_SOCKET,
-		.class = s->class,
-		.workdir = s->workdir,
-		.check_path = "",
-		.check_text = "",
-		.lease_ms = (uint64_t)s->lease_ms,
-		.idle_ms = (uint64_t)s->idle_ms,
-		.n_roots = 3,
-		.roots = roots,
-		.n_env = (uint32_t)n_env,
-		.env = s->env };
-	memcpy(c.nonce, r->nonce, sizeof c.nonce);
-	auto_free unsigned char *text = xcalloc(1, PROTO_CONFIG_MAX);
-	struct proto_out out = { .p = text, .cap = PROTO_CONFIG_MAX };
-	proto_config_put(&out, &c);
-	if (out.bad)
-		return err_field(e, ERR_BAD_REQUEST, "env", "The environment of the lease is too large.");
-	auto_fd int fd = memfd_create("box", MFD_CLOEXEC);
-	if (fd < 0 || fd_write_all(fd, text, out.n) != 0 || lseek(fd, 0, SEEK_SET) != 0)
-		return err_set(e, ERR_UNAVAILABLE, "The host has no memory left for a sandbox.");
-	return steal_fd(&fd);
-}
-
-static pid_t read_pid(const struct oci *o, const char *id)
-{
-	char path[OCI_PATH];
-	struct err ignored = { 0 };
-	auto_buf struct buf text = BUF(32);
-	long long pid = 0;
-	if (bundle_path(o, id, "pid", path, &ignored) != 0 || file_read(path, &text, &ignored) != 0)
-		return 0;
-	text.p[strcspn(buf_c(&text), "\n")] = '\0';
-	return str_int(text.p, 1, 1 << 30, &pid) ? (pid_t)pid : 0;
-}
 
 /* Is this process in the sandbox's control group? A pid of a record may be somebody else's by now. */
 static bool belongs(const struct oci *o, const char *id, pid_t pid)
@@ -146,10 +69,10 @@ static bool belongs(const struct oci *o, const char *id, pid_t pid)
 	    strstr(buf_c(&text), group) != NULL;
 }
 
-static int reach(
-    const struct oci *o, const char *id, const struct record *r, struct driver_box *box, struct err *e)
+static int reach(const struct oci *o, const char *id, const char *bundle, const struct bundle_record *r,
+    struct driver_box *box, struct err *e)
 {
-	*box = (struct driver_box){ .pid = read_pid(o, id), .groups = !r->kernel, .pidfd = -1 };
+	*box = (struct driver_box){ .pid = bundle_pid(bundle), .groups = !r->kernel, .pidfd = -1 };
 	if (box->pid == 0)
 		return err_set(e, ERR_NOT_FOUND, "The sandbox was never started.");
 	auto_fd int fd = (int)syscall(SYS_pidfd_open, box->pid, 0);
@@ -161,7 +84,7 @@ static int reach(
 	/* gVisor's gofer makes and holds the socket, as the root of the sandbox's range; the sandbox's own pid is hidden. */
 	box->channel = (struct channel_opts){ .socket_path = box->socket,
 		.sandbox_uid = r->uid_base + (r->kernel ? 0 : IMAGE_UID),
-		.sandbox_uids = r->kernel ? OCI_UID_RANGE : 1,
+		.sandbox_uids = r->kernel ? BUNDLE_UID_RANGE : 1,
 		.box_pid = r->kernel ? 0 : box->pid };
 	memcpy(box->channel.nonce, r->nonce, sizeof r->nonce);
 	box->pidfd = steal_fd(&fd);
@@ -169,72 +92,132 @@ static int reach(
 }
 
 static int start(struct oci *o, const struct oci_runtime *rt, const struct driver_spec *s,
-    const struct record *r, const char *bundle, struct err *e)
+    const struct bundle_record *r, const char *bundle, const struct oci_mounts *mounts, struct err *e)
 {
-	char sock[BOXDIR_PATH_MAX], log[OCI_PATH];
+	char sock[BOXDIR_PATH_MAX], log[BUNDLE_PATH];
 	if (boxdir_make(o->sockets, s->id, r->uid_base + IMAGE_UID, sock, e) != 0 ||
-	    bundle_path(o, s->id, "log", log, e) != 0)
+	    bundle_path(log, e, "%s/log", bundle) != 0)
 		return -1;
-	auto_fd int ns = rt->kernel ? -1 : netns_make(e);
+	auto_fd int ns = oci_our_network(rt) ? netns_make(s->listeners, e) : -1;
 	if (e->code != ERR_NONE)
 		return -1;
+	if (s->listeners != NULL && s->listening != NULL && oci_our_network(rt))
+		s->listening(s->listening_arg);
+	uid_t root_of_range = r->uid_base;
 	crash_point("sandbox.netns");
-	auto_fd int in = config_fd(s, r, e);
-	if (in < 0 || oci_write_config(o, rt, bundle, s->id, sock, r->uid_base, ns, &s->limits, NULL, e) != 0)
+	static const char *const usual[] = { IMAGE_DATA, "/tmp", DRIVER_STATE, NULL };
+	const struct bundle_box inside = { .socket = "/run/gatehouse/" BOXDIR_SOCKET,
+		.workdir = s->workdir,
+		.roots = s->roots == NULL ? usual : s->roots,
+		.env = s->env };
+	const struct oci_built built = {
+		.rt = rt, .bundle = bundle, .socket_dir = sock, .uid_base = r->uid_base, .netns = ns
+	};
+	auto_fd int in = bundle_box_fd(s, &inside, r->nonce, e);
+	if (in < 0 || oci_write_config(o, &built, s, e) != 0)
 		return -1;
 	auto_fd int out = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	if (out < 0)
 		return err_set(
 		    e, ERR_UNAVAILABLE, "The log of a sandbox could not be made: %s.", strerror(errno));
-	struct oci_run run = {
-		.rt = rt, .id = s->id, .bundle = bundle, .detach = true, .in_fd = in, .log_fd = out
-	};
+	struct oci_run run = { .rt = rt,
+		.id = s->id,
+		.bundle = bundle,
+		.detach = true,
+		.in_fd = in,
+		.log_fd = out,
+		.hide = oci_hide(o, rt),
+		.placed = o->placed,
+		.places = mounts->at,
+		.n_places = mounts->n,
+		.as = oci_as_root_of_range(o, rt) ? &root_of_range : NULL,
+		.ids = o->ids,
+		.cancelled = s->cancelled,
+		.arg = s->arg };
 	if (oci_run(&run, e) == 0)
 		return 0;
+	if (e->code == ERR_CONFLICT)
+		return -1;
 	auto_buf struct buf words = BUF(ERR_MSG_MAX / 2);
-	oci_words(o, s->id, &words);
+	bundle_words(bundle, o->dir, &words);
 	return err_replace(e, ERR_UNAVAILABLE, "The sandbox could not be started: %s", buf_c(&words));
 }
 
-static int build(struct oci *o, const struct driver_spec *s, struct driver_box *box, struct err *e)
+/* With what it mounts, which nobody but the sandbox holds afterwards. */
+static int mount_and_start(struct oci *o, const struct oci_runtime *rt, const struct driver_spec *s,
+    const struct bundle_record *r, const char *bundle, struct err *e)
 {
-	char bundle[OCI_PATH];
-	const struct oci_runtime *rt = runtime(o, s->runtime, e);
-	if (rt == NULL || bundle_path(o, s->id, "", bundle, e) != 0)
+	struct oci_mounts m;
+	if (oci_mounts_make(o, s, r->uid_base, &m, e) != 0)
 		return -1;
-	struct record r = { .kernel = rt->kernel, .uid_base = o->uid_base + (uid_t)s->slot * OCI_UID_RANGE };
+	int rc = start(o, rt, s, r, bundle, &m, e);
+	oci_mounts_close(&m);
+	return rc;
+}
+
+static void note_volumes(const struct driver_spec *s, struct bundle_record *r)
+{
+	for (size_t i = 0; i < s->n_mounts && r->n_volumes < DRIVER_VOLUMES_MAX; i++)
+		if (s->mounts[i].volume != NULL)
+			(void)snprintf(
+			    r->volumes[r->n_volumes++], VOLUME_NAME_MAX, "%s", s->mounts[i].volume);
+}
+
+/* *ours: the bundle was made by this call, so what there is of the sandbox is this call's to remove. */
+static int build(
+    struct oci *o, const struct driver_spec *s, struct driver_box *box, bool *ours, struct err *e)
+{
+	char bundle[BUNDLE_PATH];
+	const struct oci_runtime *rt = runtime(o, s->runtime, e);
+	if (rt == NULL || bundle_dir(o, s->id, bundle, e) != 0)
+		return -1;
+	struct bundle_record r = { .kernel = rt->kernel,
+		.uid_base = o->uid_base + (uid_t)s->slot * BUNDLE_UID_RANGE };
 	random_bytes(r.nonce, sizeof r.nonce);
+	note_volumes(s, &r);
 	if (mkdir(bundle, 0700) != 0)
 		return err_set(e, errno == EEXIST ? ERR_CONFLICT : ERR_UNAVAILABLE,
 		    "The directory of a sandbox could not be made: %s.", strerror(errno));
+	*ours = true;
 	crash_point("sandbox.bundle");
-	if (record_write(o, s->id, &r, e) != 0 || start(o, rt, s, &r, bundle, e) != 0)
+	if (bundle_record_write(bundle, &r, e) != 0 || mount_and_start(o, rt, s, &r, bundle, e) != 0)
 		return -1;
 	crash_point("sandbox.started");
-	return reach(o, s->id, &r, box, e);
+	return reach(o, s->id, bundle, &r, box, e);
 }
 
 /* Starts cost CPU and little else: more at a time than there are cores would only make each of them slow. */
-static int queue(struct oci *o, struct err *e)
+static int queue(struct oci *o, const struct driver_spec *s, struct err *e)
 {
-	struct timespec until;
-	(void)clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += OCI_START_MS / 1000;
-	while (sem_clockwait(&o->starts, CLOCK_MONOTONIC, &until) != 0)
-		if (errno != EINTR)
+	int64_t wait_ms = s->start_ms > 0 ? s->start_ms : OCI_START_MS, deadline = clock_ms() + wait_ms;
+	for (;;) {
+		int64_t look = clock_ms() + CANCEL_MS;
+		struct timespec until = { .tv_sec = look / 1000, .tv_nsec = look % 1000 * 1000000 };
+		if (sem_clockwait(&o->starts, CLOCK_MONOTONIC, &until) == 0)
+			return 0;
+		if (s->cancelled != NULL && s->cancelled(s->arg))
 			return err_set(
-			    e, ERR_UNAVAILABLE, "Too many sandboxes are starting on this node: try again.");
-	return 0;
+			    e, ERR_CONFLICT, "The lease was ended while the sandbox was waiting to start.");
+		if (clock_ms() < deadline)
+			continue;
+		(void)err_set(e, ERR_UNAVAILABLE,
+		    "Too many sandboxes are starting on this node: its turn did not come within %lld s "
+		    "(SANDBOX_START_TIMEOUT_S); try again.",
+		    (long long)(wait_ms + 999) / 1000);
+		e->reason = "nodes_full"; /* it passes, too */
+		return -1;
+	}
 }
 
 static int oci_create(struct driver *d, const struct driver_spec *s, struct driver_box *box, struct err *e)
 {
 	struct oci *o = mine(d);
-	if (queue(o, e) != 0)
+	if (queue(o, s, e) != 0)
 		return -1;
-	int rc = build(o, s, box, e);
+	bool ours = false;
+	int rc = build(o, s, box, &ours, e);
 	(void)sem_post(&o->starts);
-	if (rc == 0 || e->code == ERR_CONFLICT)
+	if (rc == 0 || !ours)
 		return rc;
 	/* What cannot be removed now is found by its bundle, by the reaper. */
 	struct err later = { 0 };
@@ -244,30 +227,67 @@ static int oci_create(struct driver *d, const struct driver_spec *s, struct driv
 
 static int oci_settle(struct driver *d, const char *id, struct err *e)
 {
-	char path[OCI_PATH];
-	return oci_path(path, e, "%s/%s", mine(d)->sockets, id) != 0 ? -1 : boxdir_close(path, e);
+	char path[BUNDLE_PATH];
+	return bundle_path(path, e, "%s/%s", mine(d)->sockets, id) != 0 ? -1 : boxdir_close(path, e);
 }
 
 static int oci_find(struct driver *d, const char *id, struct driver_box *box, struct err *e)
 {
-	struct record r;
-	if (record_read(mine(d), id, &r, e) != 0)
+	struct bundle_record r;
+	char bundle[BUNDLE_PATH];
+	if (bundle_dir(mine(d), id, bundle, e) != 0 || bundle_record_read(bundle, &r, e) != 0)
 		return err_replace(e, ERR_NOT_FOUND, "There is no such sandbox on this node.");
-	return reach(mine(d), id, &r, box, e);
+	return reach(mine(d), id, bundle, &r, box, e);
+}
+
+static int oci_listen(
+    struct driver *d, const char *id, const struct driver_box *box, struct listeners *l, struct err *e)
+{
+	char path[64];
+	(void)snprintf(path, sizeof path, "/proc/%d/ns/net", box->pid);
+	auto_fd int ns = open(path, O_RDONLY | O_CLOEXEC);
+	struct pollfd p = { .fd = box->pidfd, .events = POLLIN };
+	const struct oci_runtime *gvisor = &mine(d)->rt[OCI_GVISOR];
+	struct bundle_record r;
+	char bundle[BUNDLE_PATH];
+	if (bundle_path(bundle, e, "%s/b/%s", mine(d)->dir, id) != 0 ||
+	    bundle_record_read(bundle, &r, e) != 0)
+		return -1;
+	if (r.kernel && gvisor->own_network)
+		return err_set(
+		    e, ERR_UNAVAILABLE, "This sandbox has a network of its own, in which nobody can listen.");
+	/* While its first process lives the pid is its own, and so is the namespace. */
+	if (ns < 0 || poll(&p, 1, 0) != 0)
+		return err_set(e, ERR_NOT_FOUND, "The sandbox has ended.");
+	return netns_open(ns, l, e);
 }
 
 /* ---- destroying: from whatever is there, without the runtime */
 
+/* Its volumes are unmounted by the end of its last process, a moment later. Without a record nothing was mounted. */
+static int unmounted(const struct oci *o, const char *bundle, int64_t deadline_ms, struct err *e)
+{
+	struct bundle_record r;
+	struct err none = { 0 };
+	if (o->volumes == NULL || bundle_record_read(bundle, &r, &none) != 0)
+		return 0;
+	for (int i = 0; i < r.n_volumes; i++)
+		if (volume_settle(o->volumes, r.volumes[i], deadline_ms, e) != 0)
+			return -1;
+	return 0;
+}
+
 int oci_destroy(struct driver *d, const char *id, int64_t deadline_ms, struct err *e)
 {
 	struct oci *o = mine(d);
-	char group[CGROUP_PATH_MAX], bundle[OCI_PATH];
-	if (group_path(o, id, NULL, group, e) != 0 || bundle_path(o, id, "", bundle, e) != 0)
+	char group[CGROUP_PATH_MAX], bundle[BUNDLE_PATH];
+	if (group_path(o, id, NULL, group, e) != 0 || bundle_dir(o, id, bundle, e) != 0)
 		return -1;
 	if (cgroup_kill(&o->cg, group, deadline_ms, e) != 0)
 		return -1;
 	crash_point("sandbox.destroying");
-	if (cgroup_remove(&o->cg, group, deadline_ms, e) != 0 || boxdir_remove(o->sockets, id, e) != 0)
+	if (cgroup_remove(&o->cg, group, deadline_ms, e) != 0 || boxdir_remove(o->sockets, id, e) != 0 ||
+	    unmounted(o, bundle, deadline_ms, e) != 0)
 		return -1;
 	return file_rmtree(bundle, e); /* last: it is what the reaper finds the rest by */
 }
@@ -329,19 +349,21 @@ static void tidy_one(void *arg, const char *cmd)
 
 static void oci_tidy(struct driver *d, const char *id)
 {
-	char group[CGROUP_PATH_MAX], log[OCI_PATH];
+	char group[CGROUP_PATH_MAX], bundle[BUNDLE_PATH];
 	struct err ignored = { 0 };
 	struct sweep s = { mine(d), id, 0, &ignored };
-	struct stat st;
 	if (group_path(s.o, id, NULL, group, &ignored) == 0)
 		cgroup_each(&s.o->cg, group, tidy_one, &s);
-	if (bundle_path(s.o, id, "log", log, &ignored) == 0 && lstat(log, &st) == 0 && st.st_size > LOG_MAX)
-		(void)!truncate(log, 0);
+	if (bundle_dir(s.o, id, bundle, &ignored) == 0)
+		bundle_trim(bundle);
 }
 
 static void words(struct driver *d, const char *id, struct buf *out)
 {
-	oci_words(mine(d), id, out);
+	char bundle[BUNDLE_PATH];
+	struct err ignored = { 0 };
+	if (bundle_dir(mine(d), id, bundle, &ignored) == 0)
+		bundle_words(bundle, mine(d)->dir, out);
 }
 
 static long long oci_oom_kills(struct driver *d, const char *id)
@@ -355,14 +377,10 @@ static long long oci_oom_kills(struct driver *d, const char *id)
 static void oci_each(struct driver *d, void (*fn)(void *arg, const char *id), void *arg)
 {
 	struct oci *o = mine(d);
-	char path[OCI_PATH];
+	char path[BUNDLE_PATH];
 	struct err ignored = { 0 };
-	DIR *dir = oci_path(path, &ignored, "%s/b", o->dir) == 0 ? opendir(path) : NULL;
-	for (struct dirent *i; dir != NULL && (i = readdir(dir)) != NULL;)
-		if (i->d_name[0] != '.')
-			fn(arg, i->d_name);
-	if (dir != NULL)
-		(void)closedir(dir);
+	if (bundle_path(path, &ignored, "%s/b", o->dir) == 0)
+		bundle_each(path, fn, arg);
 	/* Groups whose bundle is gone: nothing makes them, but nothing else would find them either. */
 	cgroup_each(&o->cg, o->cgroup, fn, arg);
 }
@@ -404,31 +422,9 @@ static void oci_free(struct driver *d)
 
 /* ---- start */
 
-/* Two sandboxds of one host never use the same ids: each holds a lock on its part. */
 static int take_uids(struct oci *o, const struct oci_opts *opts, struct err *e)
 {
-	long long ranges = opts->slots + 1; /* the last one is for probes */
-	long long end = opts->uid_base + opts->uid_count;
-	o->uid_lock = open(UID_LOCKS, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (o->uid_lock < 0)
-		return err_set(e, ERR_UNAVAILABLE, "The lock file of user id ranges could not be opened: %s.",
-		    strerror(errno));
-	for (long long base = opts->uid_base; base + ranges * OCI_UID_RANGE <= end && end <= UINT32_MAX;
-	     base += ranges * OCI_UID_RANGE) {
-		struct flock l = { .l_type = F_WRLCK,
-			.l_whence = SEEK_SET,
-			.l_start = base / OCI_UID_RANGE,
-			.l_len = ranges };
-		if (fcntl(o->uid_lock, F_OFD_SETLK, &l) != 0)
-			continue;
-		o->uid_base = (uid_t)base;
-		return 0;
-	}
-	return err_set(e, ERR_UNAVAILABLE,
-	    "SANDBOX_UID_BASE and SANDBOX_UID_COUNT leave no room for %d sandboxes of %d ids each; other "
-	    "sandboxds of this host may "
-	    "use the same ids.",
-	    opts->slots, OCI_UID_RANGE);
+	return o->uid_lock = bundle_uids(opts->uid_base, opts->uid_count, opts->slots, &o->uid_base, e);
 }
 
 /* Root may always make one unless the host's limit says that there are none, or the kernel lacks them. */
@@ -440,18 +436,31 @@ static bool has_userns(void)
 	    strtoll(buf_c(&text), NULL, 10) > 0;
 }
 
+/* systemd's hybrid layout: the limits are v1's, v2 is there for naming processes only. */
+static bool has_hybrid(void)
+{
+	struct statfs fs;
+	return statfs(OCI_UNIFIED, &fs) == 0 && fs.f_type == CGROUP2_SUPER_MAGIC;
+}
+
 static int prepare(struct oci *o, const struct oci_opts *opts, struct err *e)
 {
-	char bundles[OCI_PATH], root[OCI_PATH];
+	char bundles[BUNDLE_PATH], root[BUNDLE_PATH];
 	(void)snprintf(o->dir, sizeof o->dir, "%s", opts->dir);
 	(void)snprintf(o->sockets, sizeof o->sockets, "%s", opts->sockets);
 	(void)snprintf(o->cgroup, sizeof o->cgroup, "%s", opts->cgroup);
 	if (strlen(opts->dir) >= sizeof o->dir || strlen(opts->cgroup) >= sizeof o->cgroup)
 		return err_set(e, ERR_UNAVAILABLE, "SANDBOX_DIR or the node's name is too long.");
-	if (oci_path(bundles, e, "%s/b", o->dir) != 0 || oci_path(root, e, "%s/root", o->dir) != 0 ||
-	    file_mkdirs(o->dir, 0711, e) != 0 || file_mkdirs(bundles, 0700, e) != 0)
+	if (bundle_alone(o->dir, "p", e) != 0 || bundle_path(bundles, e, "%s/b", o->dir) != 0 ||
+	    bundle_path(root, e, "%s/root", o->dir) != 0 || file_mkdirs(o->dir, 0711, e) != 0 ||
+	    file_mkdirs(bundles, 0700, e) != 0)
 		return -1;
-	if (cgroups_detect(&o->cg, "/sys/fs/cgroup", e) != 0 || take_uids(o, opts, e) != 0)
+	(void)snprintf(o->ids, sizeof o->ids, "%s/ids", o->dir);
+	(void)snprintf(o->placed, sizeof o->placed, "%s/m", o->dir);
+	if (oci_ids_links(o->ids, e) != 0 || file_mkdirs(o->placed, 0755, e) != 0)
+		return -1;
+	o->hybrid = has_hybrid();
+	if (cgroups_detect(&o->cg, "/sys/fs/cgroup", e) != 0 || take_uids(o, opts, e) < 0)
 		return -1;
 	return image_host_make(root, opts->box_binary, &o->etc, e);
 }
@@ -461,6 +470,7 @@ static const struct driver calls = {
 	.create = oci_create,
 	.settle = oci_settle,
 	.find = oci_find,
+	.listen = oci_listen,
 	.destroy = oci_destroy,
 	.place = oci_place,
 	.kill = oci_kill,
@@ -478,20 +488,26 @@ struct driver *oci_new(const struct oci_opts *opts, struct err *e)
 {
 	static const char *const none[] = { NULL };
 	static const char *const crun[] = { "--cgroup-manager=cgroupfs", NULL };
-	/* Its own empty network stack; sockets may be made in what we mount, not dialled. */
-	static const char *const runsc[] = { "--network=none", "--host-uds=create", NULL };
+	/* Sockets may be made in what we mount, not dialled. */
+	static const char *const runsc[] = { "--host-uds=create", NULL };
 	struct oci *o = xcalloc(1, sizeof *o);
 	o->d = calls;
 	o->uid_lock = -1;
 	o->slots = opts->slots;
+	o->volumes = opts->volumes;
 	o->userns = !opts->no_userns && has_userns();
-	o->rt[0] = (struct oci_runtime){ .binary = "crun", .boundary = "runc", .flags = crun };
+	o->rt[0] = (struct oci_runtime){
+		.binary = "crun", .boundary = "runc", .flags = crun, .no_hybrid = true
+	};
 	o->rt[1] = (struct oci_runtime){ .binary = "runc", .boundary = "runc", .flags = none };
-	o->rt[2] = (struct oci_runtime){
+	o->rt[OCI_GVISOR] = (struct oci_runtime){
 		.binary = "runsc", .boundary = "gvisor", .kernel = true, .flags = runsc
 	};
 	(void)sem_init(&o->starts, 0, (unsigned)opts->starts);
 	if (prepare(o, opts, e) != 0) {
+		char why[ERR_MSG_MAX];
+		if (oci_no_namespaces(why))
+			err_replace(e, ERR_UNAVAILABLE, "%s", why);
 		oci_free(&o->d);
 		return NULL;
 	}

@@ -17,11 +17,12 @@ struct oci_opts {            /* strings are borrowed for the call */
 	const char *box_binary;
 	const char *prefer; /* the binary behind the empty default; "" is the first that works */
 	const char *only;   /* boundaries to try, separated by spaces; "" is all */
-	/* The host ids that sandboxes may use. Each takes OCI_UID_RANGE of them; where another sandboxd of this host
+	/* The host ids that sandboxes may use. Each takes BUNDLE_UID_RANGE of them; where another sandboxd of this host
 	 * has taken the first ones, those after them are used. */
 	long long uid_base, uid_count;
-	bool no_userns;    /* do as on a host without user namespaces */
-	int slots, starts; /* sandboxes at a time, and how many may be starting */
+	bool no_userns;                /* do as on a host without user namespaces */
+	int slots, starts;             /* sandboxes at a time, and how many may be starting */
+	const struct volumes *volumes; /* borrowed for the driver's life; NULL: none */
 };
 /* Also proves at once which runtimes work, by running a container with each. NULL with e when there can be no sandbox at all
  * (control groups, root, sockets); no working runtime is not an error here: see offered() and refusal(). */

@@ -67,6 +67,14 @@ static void scratch(json_t *mounts, const char *to, long long size_mb, const cha
 	mount_at(mounts, to, "tmpfs", "tmpfs", text);
 }
 
+/* What was placed for it. It was made nosuid and nodev, and read-only where that is meant. */
+static void placed(json_t *mounts, const struct oci_config *c, const char *name, const char *to)
+{
+	char from[BUNDLE_PATH];
+	(void)snprintf(from, sizeof from, "%s/%s", c->placed, name);
+	mount_at(mounts, to, "bind", from, "bind,rw,nosuid,nodev");
+}
+
 /* As what id the box and its commands run, inside. */
 static uid_t agent_id(const struct oci_config *c)
 {
@@ -91,11 +99,25 @@ static json_t *mounts(const struct oci_config *c)
 		mount_at(m, "/etc/passwd", "bind", c->passwd, bind);
 		mount_at(m, "/etc/group", "bind", c->group, bind);
 	}
-	/* The disk limit is the sum of what can be written; half of it is for the work itself. */
-	scratch(m, "/mnt/data", c->limits.disk_mb / 2, agent);
+	/* The disk limit is the sum of what can be written and does not outlive it; half of it is for the work itself. */
+	if (c->scratch == NULL)
+		scratch(m, IMAGE_DATA, c->limits.disk_mb / 2, agent);
+	else
+		placed(m, c, OCI_PLACES, DRIVER_MNT);
+	for (const char *const *to = c->scratch; to != NULL && *to != NULL; to++)
+		scratch(m, *to, c->limits.disk_mb / 2 / DRIVER_SCRATCH_MAX, agent);
 	scratch(m, "/tmp", c->limits.disk_mb / 4, "mode=1777");
-	scratch(m, "/state", c->limits.disk_mb / 8, agent);
-	scratch(m, IMAGE_HOME, c->limits.disk_mb / 8, agent);
+	bool state = false;
+	for (size_t i = 0; i < c->n_mounts; i++) {
+		char name[32];
+		(void)snprintf(name, sizeof name, OCI_PLACED, i);
+		placed(m, c, name, c->mounts[i].at);
+		state = state || strcmp(c->mounts[i].at, DRIVER_STATE) == 0;
+	}
+	if (!state) {
+		scratch(m, DRIVER_STATE, c->limits.disk_mb / 8, agent);
+		scratch(m, IMAGE_HOME, c->limits.disk_mb / 8, agent);
+	}
 	mount_at(m, "/run/gatehouse", "bind", c->socket_dir, "bind,rw,nosuid,nodev,noexec");
 	return m;
 }
@@ -149,7 +171,7 @@ static json_t *resources(const struct oci_config *c)
 static json_t *id_map(const struct oci_config *c)
 {
 	return js_pack(
-	    "[{s:i,s:I,s:i}]", "containerID", 0, "hostID", (json_int_t)c->uid_base, "size", OCI_UID_RANGE);
+	    "[{s:i,s:I,s:i}]", "containerID", 0, "hostID", (json_int_t)c->uid_base, "size", BUNDLE_UID_RANGE);
 }
 
 json_t *oci_config(const struct oci_config *c)

@@ -7,9 +7,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "sandbox/driver/driver.h"
-
-enum { OCI_UID_RANGE = 65536 }; /* ids of one sandbox's user namespace */
+#include "sandbox/driver/bundle.h"
 
 /* Resource limits of a sandbox's processes; no runtime may raise one above its own hard limit without CAP_SYS_RESOURCE. */
 enum { OCI_RLIMITS = 6 };
@@ -18,6 +16,9 @@ extern const struct oci_rlimit {
 	int resource; /* RLIMIT_… */
 	long long want;
 } oci_rlimits[OCI_RLIMITS];
+
+#define OCI_PLACED "v%zu" /* by its number */
+#define OCI_PLACES "mnt"
 
 struct oci_config {
 	const char *root;       /* the read-only root */
@@ -30,9 +31,15 @@ struct oci_config {
 	uid_t uid_base;
 	bool userns;
 	const char *passwd, *group;
-	bool kernel;                       /* gVisor: it needs processes of its own besides the sandbox's */
-	bool swap;                         /* memory+swap can be limited here */
-	const char *const *args;           /* the first process; NULL: the box */
+	bool kernel;             /* gVisor: it needs processes of its own besides the sandbox's */
+	bool swap;               /* memory+swap can be limited here */
+	const char *const *args; /* the first process; NULL: the box */
+	/* Of driver_spec; what outlives it stands below `placed` while the runtime starts, each at a name of its own, and the
+	 * directories for it at another: a runtime may not bind a tree without what is mounted in it. */
+	const char *placed;
+	const struct driver_mount *mounts;
+	size_t n_mounts;
+	const char *const *scratch;
 	long long rlimit_max[OCI_RLIMITS]; /* our own hard limits, in the order of oci_rlimits */
 	struct driver_limits limits;
 };

@@ -1,0 +1,78 @@
+#include <stddef.h>
+
+#include "io/conf.h"
+#include "io/conf_keys.h"
+#include "io/conf_rules.h"
+
+const struct conf_key conf_keys_model[] = {
+	{ .section = "Model gateway",
+	    .name = "MODEL_INWARD_HOSTS",
+	    .def = "",
+	    .type = CONF_STR,
+	    .wrong = rule_host_list,
+	    .reload = true,
+	    .doc = "Hosts of model providers that may have private or loopback addresses and be spoken to in "
+		   "plain http, each with :port where that is not 80 or 443, separated by spaces. Every org "
+		   "may then name them as its provider." },
+	{ .name = "MODEL_TOTAL_S",
+	    .def = "600",
+	    .type = CONF_INT,
+	    .min = 1,
+	    .max = 1800,
+	    .reload = true,
+	    .doc = "Seconds that one model call may take with all its attempts, and a stream may last." },
+	{ .name = "MODEL_ATTEMPTS",
+	    .def = "3",
+	    .type = CONF_INT,
+	    .min = 1,
+	    .max = 3,
+	    .reload = true,
+	    .doc = "Attempts of one model while its faults are transient; then its fallbacks are asked." },
+	{ .name = "MODEL_FIRST_TOKEN_MS",
+	    .def = "12000",
+	    .type = CONF_INT,
+	    .min = 10,
+	    .max = 1800000,
+	    .reload = true,
+	    .doc = "Milliseconds to the first content of a stream, after which a fallback is asked. The last "
+		   "model that can be asked is waited for as long as the call may take." },
+	{ .name = "MODEL_ANSWER_MS",
+	    .def = "90000",
+	    .type = CONF_INT,
+	    .min = 10,
+	    .max = 1800000,
+	    .reload = true,
+	    .doc = "The same for the beginning of an answer that is no stream." },
+	{ .name = "MODEL_STALL_MS",
+	    .def = "40000",
+	    .type = CONF_INT,
+	    .min = 10,
+	    .max = 1800000,
+	    .reload = true,
+	    .doc = "Milliseconds of silence in an answer that has begun, after which it ends in an error." },
+	{ .name = "MODEL_TAIL_MS",
+	    .def = "2000",
+	    .type = CONF_INT,
+	    .min = 10,
+	    .max = 60000,
+	    .reload = true,
+	    .doc = "Milliseconds that a stream whose answer is whole is waited for: usage and the terminal "
+		   "event." },
+	{ .name = "MODEL_RETRY_WAIT_MS",
+	    .def = "5000",
+	    .type = CONF_INT,
+	    .min = 0,
+	    .max = 60000,
+	    .reload = true,
+	    .doc = "Milliseconds that a call waits at most for a provider's key to return, be it that the "
+		   "provider "
+		   "asks for it (Retry-After)." },
+	{ .name = "MODEL_CONNECT_MS",
+	    .def = "5000",
+	    .type = CONF_INT,
+	    .min = 10,
+	    .max = 60000,
+	    .reload = true,
+	    .doc = "Milliseconds for a connection to a provider." },
+	{ 0 },
+};

@@ -1,0 +1,84 @@
+/* A buffered answer: what is one goes to the client as it came, or in the client's own wire; everything else is a fault. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/js.h"
+#include "model/call_int.h"
+
+static enum verdict send_bytes(struct attempt *a, const char *p, size_t n)
+{
+	struct call *k = a->k;
+	k->c->reply->unbuffered = false; /* one value: a slow client is nginx's matter */
+	reply_header(k->c, "Content-Length", mem_fmt(k->c->mem, "%zu", n));
+	reply_header(k->c, "Cache-Control", "no-store");
+	(void)call_reply_begin(k, 200, "application/json");
+	if (reply_write(k->c, p, n) != 0)
+		k->rec.client_left = true; /* it is charged all the same: everything was produced */
+	return CALL_DONE;
+}
+
+static enum verdict give(struct attempt *a, const struct wire_answer *answer)
+{
+	struct call *k = a->k;
+	struct err e = { 0 };
+	bool same = a->t->provider->wire == k->wire;
+	const struct wire_self self = { .tail = id_tail(k->rec.id),
+		.model = a->t->address,
+		.created_s = clock_wall_ms() / 1000,
+		.usage_asked = k->ask.usage_asked,
+		.names = a->names };
+	if (same && k->c->once == NULL)
+		return send_bytes(a, a->body.p, a->body.n);
+	json_t *v = mem_json(k->c->mem,
+	    same ? js_parse(a->body.p, a->body.n, &e) : wire_answer_write(k->wire, answer, &self, &e));
+	if (v == NULL)
+		return attempt_fails(a, CALL_AGAIN, "not_carried", WIRE_UPSTREAM,
+		    "The model's answer cannot be told on this wire; try again.");
+	if (k->c->once != NULL) {
+		k->kept = v;
+		return CALL_DONE;
+	}
+	const char *text = js_dump(k->c->mem, v);
+	return send_bytes(a, text, strlen(text));
+}
+
+enum verdict buffered_give(struct attempt *a)
+{
+	struct call *k = a->k;
+	struct wire_answer answer = { 0 };
+	struct markup m = { 0 };
+	struct err e = { 0 };
+	if (a->html ||
+	    wire_answer_read(k->c->mem, a->t->provider->wire, buf_c(&a->body), a->body.n, &answer, &e) != 0)
+		return attempt_key_fails(a, CALL_AGAIN,
+		    a->html              ? "html"
+			: a->body.n == 0 ? "empty"
+					 : "no_answer",
+		    WIRE_UPSTREAM,
+		    "The model's provider answered with something that is no answer; try again.", KEY_FAULT);
+	if (answer.fault != WIRE_FAULT_NONE)
+		return attempt_told(a, answer.fault, answer.fault_text == NULL ? "" : answer.fault_text);
+	if (k->ask.stream)
+		return attempt_fails(a, CALL_AGAIN, "no_stream", WIRE_UPSTREAM,
+		    "The model's provider did not stream its answer; try again.");
+	if (answer.unparsed_call)
+		return attempt_fails(a, CALL_AGAIN, "unparsed_call", WIRE_UPSTREAM,
+		    "The model made a tool call that cannot be read; try again.");
+	const char *text = k->ask.tools ? wire_answer_text(k->c->mem, &answer) : "";
+	if (markup_in(text, strlen(text), &m)) {
+		k->rec.markup = markup_family(&m);
+		return attempt_fails(a, CALL_AGAIN, "markup", WIRE_UPSTREAM,
+		    "The model's answer holds a raw tool call that its provider did not read; try again.");
+	}
+	size_t written = a->body.n / 2; /* where no usage is told: about half of a body is text */
+	call_used(k, a, &answer.usage, written, true);
+	if (!answer.usage.known)
+		answer.usage = call_estimate(k, written);
+	k->rec.finish = answer.finish;
+	(void)snprintf(
+	    k->rec.response_id, sizeof k->rec.response_id, "%s", answer.id == NULL ? "" : answer.id);
+	(void)snprintf(k->rec.response_model, sizeof k->rec.response_model, "%s",
+	    answer.model == NULL ? "" : answer.model);
+	return give(a, &answer);
+}

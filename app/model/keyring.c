@@ -1,0 +1,219 @@
+#include "model/keyring.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "model/catalog_int.h"
+#include "sql/model.h"
+
+enum {
+	TAKE_MS = 1000,
+	ASKED_MAX_MS = 86400 * 1000,
+	PROBE_AFTER = 3, /* strikes */
+	PROBE_MS = 1000, /* how long the others wait for one that tries */
+	STRIKES_MAX = 20,
+};
+
+static const struct {
+	const char *name;
+	int64_t first_ms, most_ms;
+} growth[] = {
+	[KEY_OK] = { "ok", 0, 0 },
+	[KEY_REFUSED] = { "refused", 900000, 86400000 },
+	[KEY_LIMITED] = { "limited", 1000, 60000 },
+	[KEY_FAULT] = { "fault", 200, 15000 },
+};
+
+enum key_outcome keyring_outcome_of(const char *name)
+{
+	for (enum key_outcome o = KEY_REFUSED; o <= KEY_FAULT; o++)
+		if (strcmp(growth[o].name, name) == 0)
+			return o;
+	return KEY_OK;
+}
+
+/* ---- the table; under its lock */
+
+/* When it is full: whoever cools no more is known from the database again where it matters. */
+static void cools_clear(struct catalog *c, int64_t after_ms)
+{
+	for (int i = 0; i < CATALOG_BUCKETS; i++)
+		for (struct cool *k = LIST_FIRST(&c->cools[i]), *next; k != NULL; k = next) {
+			next = LIST_NEXT(k, in_bucket);
+			if (k->until_ms > after_ms)
+				continue;
+			LIST_REMOVE(k, in_bucket);
+			free(k);
+			c->n_cools--;
+		}
+}
+
+static struct cool *cool_of(struct catalog *c, const char *name)
+{
+	struct cool *k;
+	unsigned b = catalog_bucket(name);
+	LIST_FOREACH(k, &c->cools[b], in_bucket)
+	if (strcmp(k->name, name) == 0)
+		return k;
+	if (c->n_cools >= COOLS_MAX)
+		cools_clear(c, clock_ms());
+	k = xcalloc(1, sizeof *k);
+	(void)snprintf(k->name, sizeof k->name, "%s", name);
+	LIST_INSERT_HEAD(&c->cools[b], k, in_bucket);
+	c->n_cools++;
+	return k;
+}
+
+void keyring_free(struct catalog *c)
+{
+	cools_clear(c, INT64_MAX - 1);
+}
+
+void keyring_told(
+    struct catalog *c, const char *key, long long seq, int64_t left_ms, int strikes, enum key_outcome why)
+{
+	(void)pthread_mutex_lock(&c->cool_lock);
+	struct cool *k = cool_of(c, key);
+	if (seq > k->seq) {
+		k->seq = seq;
+		/* clock_ms cuts: who comes before the database's end would be told of as of a key that cools still. */
+		k->until_ms = left_ms > 0 ? clock_ms() + left_ms + 1 : 0;
+		k->strikes = strikes;
+		k->why = why;
+	}
+	(void)pthread_mutex_unlock(&c->cool_lock);
+}
+
+/* ---- whose turn it is */
+
+/* How long until k may be used; 0: now, and then it is taken. */
+static int64_t try_key(struct cool *k, int64_t now)
+{
+	int64_t until = k->until_ms > k->probe_ms ? k->until_ms : k->probe_ms;
+	if (until > now)
+		return until - now;
+	if (k->strikes >= PROBE_AFTER)
+		k->probe_ms = now + PROBE_MS;
+	return 0;
+}
+
+int keyring_take(struct catalog *c, const struct provider *p, const char *sticky,
+    const struct provider_key **key, int64_t *wait_ms, struct err *e)
+{
+	char name[LIMIT_ORG_SLUG + 1 + PROVIDER_NAME_BYTES + 1];
+	(void)snprintf(name, sizeof name, "%s/%s", p->org, p->name);
+	int64_t now = clock_ms(), least = INT64_MAX;
+	unsigned n = (unsigned)p->n_keys;
+	*key = NULL;
+	*wait_ms = 0;
+	if (n == 0)
+		return err_set(e, ERR_UNAVAILABLE, "The provider %s has no usable key.", p->name);
+	(void)pthread_mutex_lock(&c->cool_lock);
+	unsigned first = sticky != NULL ? catalog_bucket(sticky) : cool_of(c, name)->turn++;
+	for (unsigned i = 0; i < n && *key == NULL; i++) {
+		const struct provider_key *one = &p->keys[(first + i) % n];
+		int64_t left = try_key(cool_of(c, one->id), now);
+		if (left == 0)
+			*key = one;
+		else if (left < least)
+			least = left;
+	}
+	(void)pthread_mutex_unlock(&c->cool_lock);
+	if (*key != NULL)
+		return 0;
+	*wait_ms = least;
+	err_clear(e);
+	e->reason = "keys_cooling";
+	e->retry_s = (int)((least + 999) / 1000);
+	return err_set(e, ERR_UNAVAILABLE, "No key of the provider %s may be used for another %d s.", p->name,
+	    e->retry_s);
+}
+
+/* ---- what became of it */
+
+/* As the statement counts it, for this process before the database knows. True: the database is to be told. */
+static bool tell_here(struct catalog *c, const char *key, enum key_outcome outcome, int64_t asked_ms)
+{
+	int64_t now = clock_ms();
+	(void)pthread_mutex_lock(&c->cool_lock);
+	struct cool *k = cool_of(c, key);
+	bool cools = k->until_ms > now, news = outcome != KEY_OK || (k->strikes > 0 && !cools);
+	k->probe_ms = 0;
+	if (news && outcome == KEY_OK) {
+		k->strikes = 0;
+		k->until_ms = 0;
+	} else if (news) {
+		int64_t ms = growth[outcome].first_ms
+		    << (k->strikes < STRIKES_MAX ? k->strikes : STRIKES_MAX);
+		if (ms > growth[outcome].most_ms)
+			ms = growth[outcome].most_ms;
+		if (asked_ms > 0 || cools)
+			ms = asked_ms;
+		if (!cools && k->strikes < STRIKES_MAX)
+			k->strikes++;
+		if (now + ms > k->until_ms)
+			k->until_ms = now + ms;
+		k->why = outcome;
+	}
+	(void)pthread_mutex_unlock(&c->cool_lock);
+	return news;
+}
+
+static int tell_well(struct catalog *c, const char *org, const char *key, bool cooling, struct err *e)
+{
+	auto_pg struct pg *db = pg_take(c->db, TAKE_MS, e);
+	auto_res struct pg_res *r = db == NULL
+	    ? NULL
+	    : PG(db, &q_model_key_well, e, org, key, cooling ? "true" : "false");
+	if (r != NULL && pg_rows(r) == 1)
+		keyring_told(c, key, pg_int(r, 0, 0), 0, 0, KEY_OK);
+	return r == NULL ? -1 : 0;
+}
+
+static int tell_cool(struct catalog *c, const char *org, const char *key, enum key_outcome outcome,
+    int64_t asked_ms, struct err *e)
+{
+	auto_mem struct mem *m = mem_new();
+	auto_pg struct pg *db = pg_take(c->db, TAKE_MS, e);
+	if (db == NULL)
+		return -1;
+	auto_res struct pg_res *r = PG(db, &q_model_key_cool, e, org, key, pg_num(m, asked_ms),
+	    pg_num(m, growth[outcome].first_ms), pg_num(m, growth[outcome].most_ms), growth[outcome].name);
+	if (r != NULL && pg_rows(r) == 1)
+		keyring_told(c, key, pg_int(r, 0, 0), pg_int(r, 0, 1), (int)pg_int(r, 0, 2), outcome);
+	return r == NULL ? -1 : 0;
+}
+
+static void said(const char *key, int rc, const struct err *e)
+{
+	if (rc != 0)
+		log_warn("what was seen of a key holds in this process only", "key", key, "why", e->msg);
+}
+
+void keyring_tell(struct catalog *c, const struct provider *p, const struct provider_key *key,
+    enum key_outcome outcome, int64_t retry_after_ms)
+{
+	int64_t asked = retry_after_ms < 0  ? 0
+	    : retry_after_ms > ASKED_MAX_MS ? ASKED_MAX_MS
+					    : retry_after_ms;
+	struct err e = { 0 };
+	if (!tell_here(c, key->id, outcome, asked))
+		return;
+	int rc = outcome == KEY_OK ? tell_well(c, p->org, key->id, false, &e)
+				   : tell_cool(c, p->org, key->id, outcome, asked, &e);
+	said(key->id, rc, &e);
+}
+
+void keyring_well(struct catalog *c, const struct provider *p, const struct provider_key *key)
+{
+	struct err e = { 0 };
+	(void)pthread_mutex_lock(&c->cool_lock);
+	struct cool *k = cool_of(c, key->id);
+	k->strikes = 0;
+	k->until_ms = k->probe_ms = 0;
+	(void)pthread_mutex_unlock(&c->cool_lock);
+	said(key->id, tell_well(c, p->org, key->id, true, &e), &e);
+}

@@ -1,0 +1,464 @@
+#include "model/observe.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/js.h"
+#include "base/log.h"
+#include "base/secret.h"
+#include "io/file.h"
+#include "io/http.h"
+#include "model/provider.h"
+#include "model/span.h"
+#include "session/event.h"
+#include "sql/span.h"
+
+enum {
+	EXPORT_WAIT_MS = 1000, /* how long spans gather */
+	KEEP_WAIT_MS = 500,
+	RETRY_MS = 1000,
+	EXPORT_TRIES = 5,
+	EXPORT_MS = 5000,
+	TAKE_MS = 2000,
+	PRUNE_EVERY_MS = 3600 * 1000,
+	PRUNE_ROWS = 5000,
+	KEY_BYTES = 8192,
+	SERIES = 512, /* of (provider, outcome) */
+	OUTCOME_BYTES = 32,
+};
+
+/* A bounded queue and the thread that empties it. */
+struct pipe {
+	struct observe *o;
+	/* Take n items; how many are done with, from the front; the rest is offered again after a while. */
+	size_t (*take)(struct pipe *p, json_t **items, size_t n);
+	int gather_ms;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t some;
+	json_t *ring[OBSERVE_QUEUE];
+	size_t first, n; /* under lock, as the next two */
+	bool stop, begun;
+	int64_t stop_by_ms;
+	int tries; /* of the batch at the front; the thread's */
+	atomic_llong done, dropped;
+};
+
+struct series {
+	char provider[PROVIDER_NAME_BYTES + 1], outcome[OUTCOME_BYTES];
+	long long calls, attempts;
+};
+
+struct observe {
+	struct pg_pool *db;
+	int keep_hours;
+	int64_t prune_at_ms; /* the keeping thread's */
+	const char *url, *ca_file;
+	struct secret *key;
+	struct pipe keep, export;
+	atomic_llong without_org, tokens_in, tokens_out, failovers, first_us, first_n;
+	pthread_mutex_t lock; /* of the series */
+	struct series series[SERIES];
+	int n_series, n_providers;
+};
+
+/* ---- queues */
+
+static void pipe_put(struct pipe *p, json_t *item)
+{
+	if (!p->begun)
+		return;
+	(void)pthread_mutex_lock(&p->lock);
+	bool fits = p->n < OBSERVE_QUEUE && !p->stop;
+	if (fits) {
+		/* Only the first is waited for; behind it they gather, and nobody is woken for each. */
+		if (p->n == 0)
+			(void)pthread_cond_signal(&p->some);
+		p->ring[(p->first + p->n++) % OBSERVE_QUEUE] = json_incref(item);
+	}
+	(void)pthread_mutex_unlock(&p->lock);
+	if (!fits)
+		(void)atomic_fetch_add(&p->dropped, 1);
+}
+
+/* Under the lock: wait until ms have passed, the end was asked for, or (some) something is there. */
+static void pipe_wait(struct pipe *p, int ms, bool some)
+{
+	int64_t end_ms = clock_ms() + ms;
+	struct timespec end = { .tv_sec = end_ms / 1000, .tv_nsec = end_ms % 1000 * 1000000 };
+	int rc = 0;
+	while (rc == 0 && !p->stop && !(some && p->n > 0))
+		rc = pthread_cond_timedwait(&p->some, &p->lock, &end);
+}
+
+static void pipe_drop(struct pipe *p, size_t n, atomic_llong *count)
+{
+	for (size_t i = 0; i < n; i++) {
+		json_decref(p->ring[p->first]);
+		p->first = (p->first + 1) % OBSERVE_QUEUE;
+	}
+	p->n -= n;
+	(void)atomic_fetch_add(count, (long long)n);
+}
+
+static void *pipe_run(void *arg)
+{
+	struct pipe *p = arg;
+	json_t *batch[OBSERVE_BATCH];
+	(void)pthread_mutex_lock(&p->lock);
+	while (!p->stop || (p->n > 0 && clock_ms() < p->stop_by_ms)) {
+		if (p->n == 0)
+			pipe_wait(p, RETRY_MS, true);
+		if (p->n < OBSERVE_BATCH)
+			pipe_wait(p, p->gather_ms, false);
+		size_t n = p->n < OBSERVE_BATCH ? p->n : OBSERVE_BATCH;
+		for (size_t i = 0; i < n; i++)
+			batch[i] = p->ring[(p->first + i) % OBSERVE_QUEUE];
+		(void)pthread_mutex_unlock(&p->lock);
+		size_t done = p->take(p, batch, n); /* n may be 0: time for what is done now and then */
+		(void)pthread_mutex_lock(&p->lock);
+		pipe_drop(p, done, &p->done);
+		if (done < n)
+			pipe_wait(p, RETRY_MS, false);
+	}
+	pipe_drop(p, p->n, &p->dropped);
+	(void)pthread_mutex_unlock(&p->lock);
+	return NULL;
+}
+
+static void pipe_begin(struct observe *o, struct pipe *p,
+    size_t (*take)(struct pipe *p, json_t **items, size_t n), int gather_ms)
+{
+	pthread_condattr_t monotonic;
+	p->o = o;
+	p->take = take;
+	p->gather_ms = gather_ms;
+	(void)pthread_mutex_init(&p->lock, NULL);
+	(void)pthread_condattr_init(&monotonic);
+	(void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	(void)pthread_cond_init(&p->some, &monotonic);
+	(void)pthread_condattr_destroy(&monotonic);
+	if (pthread_create(&p->thread, NULL, pipe_run, p) != 0)
+		abort();
+	p->begun = true;
+}
+
+static void pipe_end(struct pipe *p, int64_t by_ms)
+{
+	if (!p->begun)
+		return;
+	(void)pthread_mutex_lock(&p->lock);
+	p->stop = true;
+	p->stop_by_ms = by_ms;
+	(void)pthread_cond_broadcast(&p->some);
+	(void)pthread_mutex_unlock(&p->lock);
+	(void)pthread_join(p->thread, NULL);
+	(void)pthread_cond_destroy(&p->some);
+	(void)pthread_mutex_destroy(&p->lock);
+}
+
+/* ---- into PostgreSQL */
+
+/* RUN-8: a row is filed by the one attribute. */
+static json_t *row_of(json_t *span)
+{
+	static const char *const as_is[] = { "trace", "span", "parent", "name", "start_us", "end_us", "error",
+		"session", "user", "attrs", "events", NULL };
+	json_t *row = json_object();
+	for (const char *const *k = as_is; *k != NULL; k++)
+		if (js_get(span, *k) != NULL)
+			js_set(row, *k, json_incref(js_get(span, *k)));
+	js_set_str(row, "org", span_org(span) != NULL ? span_org(span) : "admin");
+	return row;
+}
+
+/* MOD-4: in the run's own words. A session that is closed meanwhile, or was never one, is told nothing. */
+static void tell_session(struct pg *db, json_t *span)
+{
+	struct err e = { 0 };
+	const char *session = js_str(span, "session"), *org = span_org(span);
+	const json_t *note = js_get(span, "note");
+	if (note != NULL && session != NULL && org != NULL &&
+	    session_append(db, org, session, "tool-call", note, NULL, &e) != 0)
+		log_debug("a model call's attempts are not told", "session", session, "why", e.msg);
+}
+
+static void prune(struct observe *o, struct pg *db)
+{
+	struct err e = { 0 };
+	if (clock_ms() < o->prune_at_ms)
+		return;
+	auto_mem struct mem *m = mem_new();
+	const char *hours = pg_num(m, o->keep_hours), *rows = pg_num(m, PRUNE_ROWS);
+	auto_res struct pg_res *spans = PG(db, &q_span_prune, &e, hours, rows);
+	auto_res struct pg_res *traces = spans == NULL ? NULL : PG(db, &q_span_prune_traces, &e, hours, rows);
+	bool more = traces != NULL && (pg_affected(spans) == PRUNE_ROWS || pg_affected(traces) == PRUNE_ROWS);
+	o->prune_at_ms = clock_ms() + (more ? 0 : PRUNE_EVERY_MS);
+}
+
+static size_t keep(struct pipe *p, json_t **spans, size_t n)
+{
+	struct err e = { 0 };
+	struct observe *o = p->o;
+	if (n == 0 && clock_ms() < o->prune_at_ms)
+		return 0;
+	auto_pg struct pg *db = pg_take(o->db, TAKE_MS, &e);
+	if (db == NULL)
+		return 0;
+	prune(o, db);
+	if (n == 0)
+		return 0;
+	auto_mem struct mem *m = mem_new();
+	auto_json json_t *rows = json_array();
+	for (size_t i = 0; i < n; i++)
+		js_push(rows, row_of(spans[i]));
+	auto_res struct pg_res *r = o->keep_hours == 0 ? NULL : PG(db, &q_span_put, &e, js_dump(m, rows));
+	if (r == NULL && o->keep_hours > 0 && e.code == ERR_UNAVAILABLE)
+		return 0; /* PostgreSQL is away: they wait, as long as there is room */
+	if (r == NULL && o->keep_hours > 0) {
+		log_error("spans were not stored", "why", e.msg);
+		(void)atomic_fetch_add(&p->dropped, (long long)n);
+		return n;
+	}
+	for (size_t i = 0; i < n; i++)
+		tell_session(db, spans[i]);
+	return n;
+}
+
+/* ---- to a collector */
+
+static bool worth_trying_again(int status)
+{
+	return status == 0 || status == 429 || status == 502 || status == 503 || status == 504;
+}
+
+/* The end does not wait for a collector that hangs. */
+static bool given_up(void *arg)
+{
+	struct pipe *p = arg;
+	(void)pthread_mutex_lock(&p->lock);
+	bool up = p->stop && clock_ms() >= p->stop_by_ms;
+	(void)pthread_mutex_unlock(&p->lock);
+	return up;
+}
+
+static size_t export(struct pipe *p, json_t **spans, size_t n)
+{
+	static const char *const heads[] = { "Content-Type: application/json", NULL };
+	struct observe *o = p->o;
+	struct err e = { 0 };
+	struct http_res res = { 0 };
+	if (n == 0)
+		return 0;
+	auto_mem struct mem *m = mem_new();
+	auto_json json_t *request = span_otlp(spans, n);
+	const char *body = js_dump(m, request);
+	int rc = http_do(&(struct http_req){ .method = "POST",
+			     .url = o->url,
+			     .ca_file = o->ca_file,
+			     .headers = heads,
+			     .bearer = o->key,
+			     .body = body,
+			     .body_n = strlen(body),
+			     .cancelled = given_up,
+			     .arg = p,
+			     .connect_ms = EXPORT_MS,
+			     .total_ms = EXPORT_MS },
+	    &res, &e);
+	int status = rc == 0 ? res.status : 0;
+	http_res_free(&res);
+	if (status >= 200 && status <= 299) {
+		p->tries = 0;
+		return n;
+	}
+	if (worth_trying_again(status) && ++p->tries < EXPORT_TRIES)
+		return 0;
+	auto_buf struct buf text = BUF(32);
+	(void)buf_fmt(&text, "%d", status);
+	log_warn("the collector does not take spans", "status", buf_c(&text), "why", rc != 0 ? e.msg : NULL);
+	p->tries = 0;
+	(void)atomic_fetch_add(&p->dropped, (long long)n);
+	return n;
+}
+
+/* ---- counters */
+
+static struct series *series_of(struct observe *o, const char *provider, const char *outcome)
+{
+	bool known = false;
+	for (int i = 0; i < o->n_series; i++) {
+		bool same = strcmp(o->series[i].provider, provider) == 0;
+		known |= same;
+		if (same && strcmp(o->series[i].outcome, outcome) == 0)
+			return &o->series[i];
+	}
+	if (!known && o->n_providers >= OBSERVE_PROVIDERS && strcmp(provider, "other") != 0)
+		return series_of(o, "other", outcome);
+	if (o->n_series ==
+	    SERIES) /* outcomes are a fixed set: this is not reached with as many as there are */
+		return &o->series[SERIES - 1];
+	o->n_providers += !known;
+	struct series *s = &o->series[o->n_series++];
+	(void)snprintf(s->provider, sizeof s->provider, "%s", provider);
+	(void)snprintf(s->outcome, sizeof s->outcome, "%s", outcome);
+	return s;
+}
+
+static void count(struct observe *o, const struct call_record *r)
+{
+	const char *outcome = r->client_left ? "client_left" : r->error != NULL ? r->error : "ok";
+	int n = r->n_attempts < RECORD_ATTEMPTS_MAX ? r->n_attempts : RECORD_ATTEMPTS_MAX;
+	const char *who = r->answered != NULL ? r->answered->provider
+	    : n > 0                           ? r->attempts[n - 1].provider
+					      : "none";
+	(void)pthread_mutex_lock(&o->lock);
+	series_of(o, who, outcome)->calls++;
+	for (int i = 0; i < n; i++) {
+		const struct call_attempt *a = &r->attempts[i];
+		series_of(o, a->provider, a->reason == NULL ? "ok" : a->reason)->attempts++;
+	}
+	(void)pthread_mutex_unlock(&o->lock);
+	(void)atomic_fetch_add(&o->tokens_in, r->tokens.input + r->tokens.cached + r->tokens.cache_write);
+	(void)atomic_fetch_add(&o->tokens_out, r->tokens.output + r->tokens.reasoning);
+	(void)atomic_fetch_add(&o->failovers, r->n_failovers);
+	if (r->first_us > 0) {
+		(void)atomic_fetch_add(&o->first_us, r->first_us - r->began_us);
+		(void)atomic_fetch_add(&o->first_n, 1);
+	}
+}
+
+static void print_series(const struct observe *o, const char *name, size_t at, struct buf *out)
+{
+	(void)buf_fmt(out, "# TYPE %s counter\n", name);
+	for (int i = 0; i < o->n_series; i++) {
+		const struct series *s = &o->series[i];
+		long long v;
+		memcpy(&v, (const char *)s + at, sizeof v);
+		if (v > 0)
+			(void)buf_fmt(out, "%s{provider=\"%s\",outcome=\"%s\"} %lld\n", name, s->provider,
+			    s->outcome, v);
+	}
+}
+
+void observe_metrics(struct observe *o, struct buf *out)
+{
+	(void)pthread_mutex_lock(&o->lock);
+	print_series(o, "gatehouse_model_calls_total", offsetof(struct series, calls), out);
+	print_series(o, "gatehouse_model_attempts_total", offsetof(struct series, attempts), out);
+	(void)pthread_mutex_unlock(&o->lock);
+	(void)buf_fmt(out,
+	    "# TYPE gatehouse_model_failovers_total counter\ngatehouse_model_failovers_total %lld\n"
+	    "# TYPE gatehouse_model_tokens_total counter\n"
+	    "gatehouse_model_tokens_total{kind=\"input\"} "
+	    "%lld\ngatehouse_model_tokens_total{kind=\"output\"} "
+	    "%lld\n"
+	    "# TYPE gatehouse_model_first_byte_seconds summary\n"
+	    "gatehouse_model_first_byte_seconds_sum %.6f\ngatehouse_model_first_byte_seconds_count %lld\n"
+	    "# TYPE gatehouse_spans_total counter\n"
+	    "gatehouse_spans_total{to=\"database\",outcome=\"done\"} %lld\n"
+	    "gatehouse_spans_total{to=\"database\",outcome=\"dropped\"} %lld\n"
+	    "gatehouse_spans_total{to=\"collector\",outcome=\"done\"} %lld\n"
+	    "gatehouse_spans_total{to=\"collector\",outcome=\"dropped\"} %lld\n"
+	    "# TYPE gatehouse_spans_without_org_total counter\ngatehouse_spans_without_org_total %lld\n",
+	    atomic_load(&o->failovers), atomic_load(&o->tokens_in), atomic_load(&o->tokens_out),
+	    (double)atomic_load(&o->first_us) / 1e6, atomic_load(&o->first_n), atomic_load(&o->keep.done),
+	    atomic_load(&o->keep.dropped), atomic_load(&o->export.done), atomic_load(&o->export.dropped),
+	    atomic_load(&o->without_org));
+}
+
+/* ---- what comes */
+
+/* MOD-4: attempts, failovers and why, in the fixed words of the record. */
+static json_t *note_of(const struct call_record *r)
+{
+	const char *why = "";
+	for (int i = 0; i < r->n_attempts && i < RECORD_ATTEMPTS_MAX && why[0] == 0; i++)
+		why = r->attempts[i].reason == NULL ? "" : r->attempts[i].reason;
+	return js_pack("{s:s,s:s,s:s,s:s,s:i,s:i,s:s}", "step", "model call", "message",
+	    r->error == NULL ? "The model answered after more than one attempt."
+			     : "The model did not answer.",
+	    "status", r->error == NULL ? "ok" : "failed", "call", r->id, "attempts", r->n_attempts,
+	    "failovers", r->n_failovers, "reason", why);
+}
+
+static int64_t now_us(clockid_t clock)
+{
+	struct timespec t;
+	(void)clock_gettime(clock, &t);
+	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+void observe_span(struct observe *o, json_t *span)
+{
+	if (span_org(span) == NULL) {
+		(void)atomic_fetch_add(&o->without_org, 1);
+		log_error(
+		    "a span names no org and is filed under admin", "span", js_str_or(span, "name", ""));
+	}
+	pipe_put(&o->keep, span);
+	pipe_put(&o->export, span);
+	json_decref(span);
+}
+
+void observe_call(void *observe, const struct call_record *r)
+{
+	struct observe *o = observe;
+	count(o, r);
+	json_t *span = span_of_call(r, now_us(CLOCK_REALTIME), now_us(CLOCK_MONOTONIC));
+	if (r->session != NULL && r->n_attempts > 1)
+		js_set(span, "note", note_of(r));
+	observe_span(o, span);
+}
+
+/* ---- its life */
+
+static int read_key(struct observe *o, const char *path, struct err *e)
+{
+	auto_buf struct buf text = BUF(KEY_BYTES);
+	if (path[0] == 0)
+		return 0;
+	if (file_read(path, &text, e) != 0)
+		return -1;
+	size_t n = text.n;
+	while (n > 0 && (text.p[n - 1] == '\n' || text.p[n - 1] == '\r' || text.p[n - 1] == ' '))
+		n--;
+	o->key = secret_new(text.p, n);
+	secret_wipe(text.p, text.n);
+	return 0;
+}
+
+struct observe *observe_start(const struct conf *conf, struct pg_pool *db, struct err *e)
+{
+	struct observe *o = xcalloc(1, sizeof *o);
+	const char *url = conf_str(conf, "TRACE_OTLP_URL"), *ca = conf_str(conf, "TRACE_OTLP_CA_FILE");
+	o->db = db;
+	o->keep_hours = (int)conf_int(conf, "TRACE_KEEP_HOURS");
+	o->url = url;
+	o->ca_file = ca[0] == 0 ? NULL : ca;
+	(void)pthread_mutex_init(&o->lock, NULL);
+	if (read_key(o, conf_str(conf, "TRACE_OTLP_KEY_FILE"), e) != 0) {
+		(void)pthread_mutex_destroy(&o->lock);
+		free(o);
+		return NULL;
+	}
+	pipe_begin(o, &o->keep, keep, KEEP_WAIT_MS); /* also where nothing is kept: sessions are told by it */
+	if (url[0] != 0)
+		pipe_begin(o, &o->export, export, EXPORT_WAIT_MS);
+	return o;
+}
+
+void observe_stop(struct observe *o, int wait_ms)
+{
+	if (o == NULL)
+		return;
+	int64_t by_ms = clock_ms() + wait_ms;
+	pipe_end(&o->export, by_ms);
+	pipe_end(&o->keep, by_ms);
+	(void)pthread_mutex_destroy(&o->lock);
+	secret_free(o->key);
+	free(o);
+}

@@ -1,0 +1,15 @@
+/* fetch.h - one kept connection to a stack's nginx, for benches: what a client with a connection pool does. Failures end the bench. */
+#pragma once
+
+#include <jansson.h>
+
+#include "../flow/stack.h"
+
+struct fetch;
+struct fetch *fetch_new(const struct stack *s, const char *key);
+void fetch_free(struct fetch *f);
+void fetch_header(struct fetch *f, const char *line); /* one more, in every request from now on */
+/* The reply's body, until the next call; body NULL is none. The status must be 2xx. */
+const struct buf *fetch_do(struct fetch *f, const char *method, const char *path, const char *body);
+/* The same, parsed: new reference. */
+json_t *fetch_json(struct fetch *f, const char *method, const char *path, json_t *body);
