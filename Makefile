@@ -147,7 +147,7 @@ $(filter $(O)/tests/test_box%,$(UNIT:%=$(O)/tests/%)): $(BOX)
 $(filter $(O)/tests/test_egress%,$(UNIT:%=$(O)/tests/%)): $(O)/gatehouse-egress
 
 unit: $(UNIT:%=$(O)/tests/%) ## run the unit tests
-	$(Q)tests/run.sh 300 $^
+	$(Q)tests/run.sh 900 $^
 asan: ## the unit tests under the address and undefined-behaviour sanitizers
 	$(Q)$(MAKE) MODE=asan unit
 # The default runtime is the first that works (crun, runc); sandboxes are tested on the other one, too.
@@ -160,9 +160,9 @@ LONGEST := $(addprefix $(O)/tests/,flow_clock flow_crash flow_bad_database flow_
 longest_first = $(filter $(LONGEST),$(1)) $(filter-out $(LONGEST),$(1))
 ON_RUNTIMES = $(foreach r,$(FLOW_RUNTIMES),$(if $(shell command -v $(r)),SANDBOX_OCI_RUNTIME=$(r) $(filter %/flow_sandbox %/flow_sandbox_run,$(FLOW))))
 flow-run: $(FLOW)
-	$(Q)$(if $^,tests/run.sh 900 $(call longest_first,$^) $(ON_RUNTIMES))
+	$(Q)$(if $^,tests/run.sh 1800 $(call longest_first,$^) $(ON_RUNTIMES))
 test-run: $(UNIT:%=$(O)/tests/%) $(FLOW)
-	$(Q)tests/run.sh 900 $(call longest_first,$^) $(ON_RUNTIMES)
+	$(Q)tests/run.sh 1800 $(call longest_first,$^) $(ON_RUNTIMES)
 # What the clients' packages are fetched from is slow and the gates need no network, so both at once; who needs a package that could
 # not be fetched says so.
 test: ## install what is missing, build, check, and run every test
@@ -180,7 +180,7 @@ clean-run: stop ## end it and remove its state
 	$(Q)[ ! -e var ] || rm -rf "$$(readlink -f var)" var
 clients: ## third-party programs judge us
 	$(Q)tests/clients/openapi/check.sh tests/golden/openapi.json
-# A seed decides who is killed, in which order and when; HEAVY_RUNS is for where time is short.
+# A seed decides who is killed, in which order and when.
 RUNS       ?= 50
 SEED       ?= $(shell date +%s)
 HEAVY_RUNS ?= 1000
@@ -192,8 +192,15 @@ test-heavy: ## the deep analyzer, the release build's unit tests, the long forms
 	$(Q)$(MAKE) tidy-deep
 	$(Q)$(MAKE) unit
 	$(Q)$(MAKE) fuzz SECONDS=5
-	$(Q)GATEHOUSE_HEAVY=1 $(MAKE) flow
+	$(Q)$(MAKE) heavy-flow
 	$(Q)$(MAKE) chaos RUNS=$(HEAVY_RUNS)
+# Programs that have a long form read GATEHOUSE_HEAVY.
+LONG    := $(sort $(patsubst %.c,%,$(notdir $(shell grep -l GATEHOUSE_HEAVY tests/unit/*.c tests/flow/flow_*.c))))
+heavy-flow: ## tests in their long forms
+	$(Q)tests/stack/install.sh heavy
+	$(Q)$(MAKE) MODE=asan all heavy-run
+heavy-run: $(LONG:%=$(O)/tests/%)
+	$(Q)GATEHOUSE_HEAVY=1 tests/run.sh 2400 $(call longest_first,$^)
 bench: ## measure, side by side (BENCH=name: only that one); tests/bench/README.md
 	$(Q)tests/stack/install.sh bench
 	$(Q)$(MAKE) --no-print-directory all $(BENCH:%=$(O)/bench/bench_%)
@@ -270,6 +277,6 @@ install: all ## binaries, units, nginx includes and the annotated configuration
 clean: ; $(Q)rm -rf $(B) ## remove build output
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 16
-.PHONY: all run chaos stop clean-run install unit asan flow flow-run test-run test clients test-heavy bench fuzz coverage coverage-run golden check objects analyze tidy tidy-deep clang cppcheck format format-check \
+.PHONY: all run chaos stop clean-run install unit asan flow flow-run test-run test clients test-heavy heavy-flow heavy-run bench fuzz coverage coverage-run golden check objects analyze tidy tidy-deep clang cppcheck format format-check \
 	layers lengths ids deploy clean help FORCE
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -23,7 +23,7 @@
 #include "io/file.h"
 
 /* IDLE_MS: a box whose test crashed ends itself. */
-enum { ANSWER_MS = 10000, DOZE_US = 2000, IDLE_MS = 10000 };
+enum { ANSWER_MS = PATIENCE_MS, DOZE_US = 2000, IDLE_MS = PATIENCE_MS };
 
 struct channel_wait boxtest_wait(int ms)
 {
@@ -316,7 +316,7 @@ int boxtest_open_fds(pid_t pid)
 
 void boxtest_fds_become(pid_t pid, int n)
 {
-	int64_t until = clock_ms() + 10000;
+	int64_t until = clock_ms() + PATIENCE_MS;
 	while (boxtest_open_fds(pid) != n && clock_ms() < until)
 		(void)usleep(DOZE_US);
 	assert_int_equal(boxtest_open_fds(pid), n);

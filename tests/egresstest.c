@@ -23,7 +23,7 @@
 #include "io/http.h"
 #include "io/pg.h"
 
-enum { WAIT_MS = 10000, SQL_BYTES = 8192, ANSWER_BYTES = 4 << 20, ENV_MAX = 64, POLICY_BYTES = 4096 };
+enum { WAIT_MS = 60000, SQL_BYTES = 8192, ANSWER_BYTES = 4 << 20, ENV_MAX = 64, POLICY_BYTES = 4096 };
 
 /* ---- the process */
 

@@ -21,7 +21,7 @@
 
 struct fakebox fakebox;
 
-enum { DB_WAIT_MS = 5000, ARGS = 64, OUT_BYTES = 1 << 20 };
+enum { DB_WAIT_MS = 60000, ARGS = 64, OUT_BYTES = 1 << 20 };
 
 static const struct pg_stmt put = { "fakebox_put",
 	"INSERT INTO sandboxes (id, org, class, status, image, runtime, iso_kernel, iso_network, iso_tier, "

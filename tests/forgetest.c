@@ -158,7 +158,7 @@ int forgetest_start(void **s)
 	server = pgtest_start();
 	forgetest.pool = pg_pool_new(pgtest_conninfo(server), 2, 5000);
 	forgetest.mem = mem_new();
-	auto_pg struct pg *db = pg_take(forgetest.pool, 1000, &e);
+	auto_pg struct pg *db = pg_take(forgetest.pool, 60000, &e);
 	return org_create(db, "acme", &e) + org_create(db, "other", &e);
 }
 

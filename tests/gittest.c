@@ -180,7 +180,7 @@ struct gittest_server *gittest_serve(const struct gittest *t)
 	s->t = t;
 	assert_int_equal(pthread_create(&s->thread, NULL, serve, s), 0);
 	auto_free char *path = gittest_path(t, "port");
-	int64_t until = clock_ms() + 20000;
+	int64_t until = clock_ms() + 60000;
 	for (FILE *f = NULL; s->port == 0 && clock_ms() < until; (void)poll(NULL, 0, 20))
 		if ((f = fopen(path, "re")) != NULL) {
 			assert_int_equal(fscanf(f, "%d", &s->port), 1);

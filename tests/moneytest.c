@@ -30,7 +30,7 @@ void sql(const char *text, ...)
 struct pg *take(void)
 {
 	struct err e = { 0 };
-	struct pg *db = pg_take(mt.pool, 30000, &e);
+	struct pg *db = pg_take(mt.pool, 60000, &e);
 	assert_non_null(db);
 	return db;
 }

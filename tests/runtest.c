@@ -15,7 +15,7 @@
 #include "fakebox.h"
 #include "session/event.h"
 
-enum { WAIT_MS = 30000 };
+enum { WAIT_MS = 60000 };
 
 struct pgtest *server;
 struct pg_pool *pool;

@@ -10,7 +10,7 @@
 #include "session/feed.h"
 #include "session/place.h"
 
-enum { PATIENCE_MS = 30000 };
+enum { PATIENCE_MS = 60000 };
 
 static struct client *client_of(struct reply *r)
 {

@@ -308,8 +308,10 @@ int gate_reserve(struct gate *g, const struct gate_ask *ask, struct gate_call **
 		return -1;
 	}
 	struct asking a = { .ask = ask, .call = c };
+	long long rounds = atomic_load(
+	    &g->rounds); /* what is settled while it is judged is too late for its verdict */
 	ask_in_turn(g, &a);
-	if (may_be_held(&a) && gate_hurry(g, c->org))
+	if (may_be_held(&a) && gate_hurry(g, c->org, rounds))
 		ask_in_turn(g, &a);
 	if (a.rc != 0 && a.e.code == ERR_UNAVAILABLE) {
 		/* It may have been written: then nobody else knows of it. */

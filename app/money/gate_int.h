@@ -74,6 +74,7 @@ struct gate {
 	struct gate_call *now[GATE_BATCH]; /* what the thread is settling */
 	int n_now;
 	_Atomic long long settled, released, refused[4], soft, late;
+	_Atomic long long rounds; /* of settlements that are over */
 };
 enum { GATE_REFUSED_BALANCE, GATE_REFUSED_BUDGET, GATE_REFUSED_RATE, GATE_REFUSED_AWAY };
 
@@ -85,8 +86,8 @@ bool gate_same_account(const struct gate_call *a, const struct gate_call *b);
 int gate_settle_all(struct gate *g, struct gate_call **calls, int n, struct err *e);
 /* Hand a call to the thread, which takes it. */
 void gate_queue(struct gate_call *call, enum gate_todo todo);
-/* Until what is queued of this org now is settled; false when there is nothing. */
-bool gate_hurry(struct gate *g, const char *org);
+/* Until what is queued of this org now is settled; false when nothing was, nor a round ended since g->rounds was `seen`. */
+bool gate_hurry(struct gate *g, const char *org, long long seen);
 void *gate_thread(void *arg);
 /* An array for PostgreSQL, '{"a",NULL' or '{1,2', grows by one; gate_array_end closes it and gives its text. */
 void gate_array(struct buf *b, const char *s);

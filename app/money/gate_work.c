@@ -70,7 +70,7 @@ static struct timespec at_ms(int64_t mono_ms)
 	return (struct timespec){ .tv_sec = mono_ms / 1000, .tv_nsec = (long)(mono_ms % 1000) * 1000000 };
 }
 
-bool gate_hurry(struct gate *g, const char *org)
+bool gate_hurry(struct gate *g, const char *org, long long seen)
 {
 	struct timespec until = at_ms(clock_ms() + GATE_TAKE_MS);
 	(void)pthread_mutex_lock(&g->lock);
@@ -82,6 +82,7 @@ bool gate_hurry(struct gate *g, const char *org)
 	}
 	while (waits(g, org, nth) && pthread_cond_timedwait(&g->done, &g->lock, &until) == 0)
 		;
+	any = any || atomic_load(&g->rounds) != seen;
 	(void)pthread_mutex_unlock(&g->lock);
 	return any;
 }
@@ -127,6 +128,7 @@ static void answer(struct gate *g, bool there)
 				.cost = c->cost };
 		c->wait = NULL;
 	}
+	(void)atomic_fetch_add(&g->rounds, g->n_now > 0);
 	g->n_now = 0;
 	(void)pthread_cond_broadcast(&g->done);
 	(void)pthread_mutex_unlock(&g->lock);

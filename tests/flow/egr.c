@@ -13,7 +13,7 @@
 #include "base/js.h"
 #include "base/str.h"
 
-enum { AWAIT_MS = 20000 };
+enum { AWAIT_MS = 60000 };
 
 static const struct dns_row rows[] = {
 	{ .name = "a.origin.test", .value = "127.0.0.1" },

@@ -154,7 +154,7 @@ static void a_database_without_room_is_a_503_and_runs_wait_for_it(void **s)
 	fill("small");
 	/* What pages have room for still goes in; then nothing does. */
 	auto_web struct web w = { 0 };
-	for (int64_t until = clock_ms() + 20000; w.status != 503;) {
+	for (int64_t until = clock_ms() + 60000; w.status != 503;) {
 		web_free(&w);
 		if (clock_ms() > until)
 			fail_msg("a full database takes everything");

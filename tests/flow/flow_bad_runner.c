@@ -91,7 +91,7 @@ static void put_to_sleep(struct sleeper *z, const char *repo, const char *hold)
 static void wake(const struct sleeper *z)
 {
 	char path[200], said[200];
-	int64_t until = clock_ms() + 20000;
+	int64_t until = clock_ms() + 60000;
 	(void)snprintf(path, sizeof path, "%s/log/%s.log", stack.dir, z->part);
 	(void)snprintf(said, sizeof said, "msg=\"run not finished here\" run=%s", z->run.run);
 	assert_int_equal(kill(stack_pid(&stack, z->part), SIGCONT), 0);

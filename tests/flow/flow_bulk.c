@@ -24,7 +24,7 @@ static struct stack stack;
 static struct stack_org acme;
 static struct gitclient person; /* "w" holds a branch of bulk_mib() MiB */
 
-enum { FILE_MIB = 20, WAIT_MS = 30 * 1000, GROWTH_KIB = 48 * 1024 };
+enum { FILE_MIB = 20, WAIT_MS = 60 * 1000, GROWTH_KIB = 48 * 1024 };
 
 static int bulk_mib(void)
 {

@@ -15,7 +15,7 @@
 #include "gw.h"
 #include "io/http.h"
 
-enum { WAIT_MS = 15000, TWINS = 6, CROWD = 64 };
+enum { WAIT_MS = 60000, TWINS = 6, CROWD = 64 };
 
 static struct stack st;
 static struct fakemodel *fake;

@@ -210,7 +210,7 @@ static void descriptors_are_counted_back_to_where_they_were(void **s)
 	}; /* kept connections to each other come and go */
 	int before[PARTS];
 	struct buf were[PARTS];
-	enum { SETTLE_MS = 500, BACK_MS = 20000 };
+	enum { SETTLE_MS = 500, BACK_MS = 60000 };
 	runs_repo(&stack, &acme, "steady");
 	some_runs();
 	for (int i = 0; i < PARTS; i++) {

@@ -182,7 +182,7 @@ static void nginx_says(
 	replace(buf_c(&text), was, is, &next);
 	assert_int_equal(file_write(path, next.p, next.n, 0644, &e), 0);
 	stack_reload_nginx(&stack);
-	for (int64_t until = clock_ms() + 20000; metrics(url, door) != then; (void)poll(NULL, 0, 50))
+	for (int64_t until = clock_ms() + 60000; metrics(url, door) != then; (void)poll(NULL, 0, 50))
 		assert_true(clock_ms() < until);
 }
 

@@ -116,7 +116,7 @@ static int door(const char *method, const char *path, const char *body, struct b
 		.headers = headers,
 		.body = body,
 		.body_n = strlen(body),
-		.connect_ms = 5000,
+		.connect_ms = 60000,
 		.total_ms = 60000 };
 	if (http_do(&q, &res, &e) != 0)
 		fail_msg("%s", e.msg);
@@ -153,7 +153,7 @@ static void a_new_end_holds_whoever_restarts(void **s)
 	assert_int_equal(sbx_sh(&st, org.key, id, "true", NULL), 0);
 	/* And a nearer one ends it, though the box had been promised more. */
 	assert_int_equal(door("POST", path, "{\"timeout\":1}", &none), 204);
-	for (int64_t late_ms = clock_ms() + 20000; strcmp(status, "ended") != 0; (void)poll(NULL, 0, 50)) {
+	for (int64_t late_ms = clock_ms() + 60000; strcmp(status, "ended") != 0; (void)poll(NULL, 0, 50)) {
 		assert_true(clock_ms() < late_ms);
 		sbx_status(&st, org.key, id, status);
 		assert_string_not_equal(status, "error");

@@ -133,7 +133,7 @@ static void nginx_with(const char *file, const char *old, const char *by)
 
 static void until_speaks(int version, bool is)
 {
-	for (int64_t deadline = clock_ms() + 15000; speaks(version) != is; (void)poll(NULL, 0, 50))
+	for (int64_t deadline = clock_ms() + 60000; speaks(version) != is; (void)poll(NULL, 0, 50))
 		assert_true(clock_ms() < deadline);
 }
 

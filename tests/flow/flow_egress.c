@@ -261,7 +261,7 @@ static void what_is_allowed_works_and_what_is_not_says_why(void **s)
 		/* The rows are read by whoever's sandbox it is. */
 		auto_web struct web w = { 0 }, foreign = { 0 };
 		(void)snprintf(path, sizeof path, "/v1/sandboxes/%s/egress?verdict=deny", id);
-		for (int64_t until = clock_ms() + 5000;; (void)poll(NULL, 0, 20)) {
+		for (int64_t until = clock_ms() + 60000;; (void)poll(NULL, 0, 20)) {
 			web_free(&w);
 			web_json(&g.stack, "GET", path, g.acme.member, NULL, &w);
 			if (json_array_size(js_get(w.json, "data")) > 0)

@@ -275,7 +275,7 @@ static void ordinary_clients_work_in_gvisor(void **s)
 
 static void await_token(const char *id, const char *want)
 {
-	for (int64_t until = clock_ms() + 10000;; (void)poll(NULL, 0, 50)) {
+	for (int64_t until = clock_ms() + 60000;; (void)poll(NULL, 0, 50)) {
 		auto_buf struct buf out = BUF(4096);
 		(void)sbx_sh(&stack, acme.key, id, "curl -sS http://hello.origin.test/token", &out);
 		if (strcmp(last_line(&out), want) == 0)

@@ -147,7 +147,7 @@ static void every_child_is_a_known_program_with_arguments_and_a_clean_environmen
 	(void)snprintf(trace_file, sizeof trace_file, "%s/trace", st.dir);
 	atomic_store(&enough, false);
 	assert_int_equal(pthread_create(&tracer, NULL, trace, NULL), 0);
-	for (int64_t deadline = clock_ms() + 20000; !traced("api1") || !traced("runner1");
+	for (int64_t deadline = clock_ms() + 60000; !traced("api1") || !traced("runner1");
 	     (void)poll(NULL, 0, 20))
 		assert_true(clock_ms() < deadline);
 	/* Everything that has a child: pushes, clones, pages, a whole run. */

@@ -223,7 +223,7 @@ static void *watch(void *arg)
 
 static void until(struct watcher *w, const char *text)
 {
-	int64_t end = clock_ms() + 15000;
+	int64_t end = clock_ms() + 60000;
 	for (bool is = false; !is;) {
 		(void)pthread_mutex_lock(&w->lock);
 		is = strstr(buf_c(&w->said), text) != NULL;

@@ -356,7 +356,7 @@ static void collect(const char *model, bool usage, struct buf *out)
 		.headers = headers,
 		.body = body,
 		.body_n = strlen(body),
-		.total_ms = 5000 };
+		.total_ms = 60000 };
 	assert_int_equal(http_do(&q, &res, &e), 0);
 	assert_int_equal(buf_add(out, res.body.p, res.body.n), 0);
 	http_res_free(&res);

@@ -411,7 +411,7 @@ static void a_sane_request_id_is_kept_and_another_is_replaced(void **s)
 static void opened(const char *slug, char id[ID_MAX])
 {
 	struct err e = { 0 };
-	auto_pg struct pg *db = pg_take(pool, 5000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	assert_non_null(db);
 	assert_int_equal(session_open(db, slug, "coding", "A title", "ann", NULL, id, &e), 0);
 }

@@ -351,7 +351,7 @@ static void another_orgs_things_take_the_same_path_as_those_that_do_not_exist(vo
 	stack_sql(&st, "ALTER SYSTEM SET log_statement = 'all'", NULL);
 	stack_sql(&st, "SELECT pg_reload_conf()", NULL);
 	auto_buf struct buf on = BUF(100);
-	for (int64_t deadline = clock_ms() + 10000; strcmp(buf_c(&on), "all") != 0;) {
+	for (int64_t deadline = clock_ms() + 60000; strcmp(buf_c(&on), "all") != 0;) {
 		assert_true(clock_ms() < deadline);
 		buf_reset(&on);
 		stack_sql(&st, "SHOW log_statement", &on);
@@ -434,7 +434,7 @@ static void a_rotated_secret_works_and_the_one_before_stops_everywhere_at_once(v
 		assert_int_equal(status_at(api, "/v1/agents/sessions", second), 200);
 		assert_int_equal(status_at(api, "/v1/agents/sessions", third), 200);
 	}
-	deadline = clock_ms() + 15000;
+	deadline = clock_ms() + 60000;
 	while (status_at(1, "/v1/agents/sessions", second) != 401)
 		assert_true(clock_ms() < deadline);
 	assert_int_equal(status_at(0, "/v1/agents/sessions", third), 200);
@@ -469,7 +469,7 @@ static void a_key_ends_when_it_says(void **s)
 	clock_rfc3339(clock_wall_ms() + 5000, soon);
 	key_made(js_pack("{s:s, s:s}", "name", "soon", "expiresAt", soon), key, id);
 	assert_int_equal(status_at(0, "/v1/agents/sessions", key), 200);
-	int64_t deadline = clock_ms() + 15000;
+	int64_t deadline = clock_ms() + 60000;
 	while (status_at(1, "/v1/agents/sessions", key) != 401)
 		assert_true(clock_ms() < deadline);
 }

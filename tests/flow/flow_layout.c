@@ -49,7 +49,7 @@ static void session(const char *org, char out[ID_MAX])
 {
 	struct err e = { 0 };
 	struct pg_pool *pool = stack_pool(&stack, 1);
-	struct pg *db = pg_take(pool, 5000, &e);
+	struct pg *db = pg_take(pool, 60000, &e);
 	assert_non_null(db);
 	assert_int_equal(session_open(db, org, "coding", "A title", "ann", NULL, out, &e), 0);
 	pg_put(db);
@@ -90,7 +90,7 @@ static void a_session_finds_its_state_again_and_nobody_elses(void **s)
 	stack_sql(&stack, sql, NULL);
 	refused(acme.key, js_pack("{s:s}", "session", next), 409, "session", "over");
 	sbx_end(&stack, acme.key, id);
-	int64_t deadline = clock_ms() + 20000;
+	int64_t deadline = clock_ms() + 60000;
 	while (on_disk(name) && clock_ms() < deadline)
 		(void)poll(NULL, 0, 100);
 	assert_false(on_disk(name));

@@ -16,7 +16,7 @@
 #include "gw.h"
 #include "io/proc.h"
 
-enum { PATIENCE_MS = 20000, CLIENT_MS = 120000, AGENTS_MS = 600000, MAX_OUT = 1 << 20 };
+enum { PATIENCE_MS = 60000, CLIENT_MS = 120000, AGENTS_MS = 600000, MAX_OUT = 1 << 20 };
 
 static struct stack st;
 static struct stack_org org, poor;

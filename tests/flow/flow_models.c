@@ -17,8 +17,8 @@
 #include "io/file.h"
 
 enum {
-	PATIENCE_MS = 20000,
-	SOON_MS = 5000
+	PATIENCE_MS = 60000,
+	SOON_MS = 20000
 }; /* half of a copy's age: it was told, and did not only grow old */
 
 static struct stack st;

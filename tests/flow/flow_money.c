@@ -336,8 +336,8 @@ static void the_internal_door_counts_it(void **s)
 	assert_int_equal(http_do(&(struct http_req){ .method = "GET",
 				     .url = "http://internal/metrics",
 				     .unix_socket = door,
-				     .connect_ms = 5000,
-				     .total_ms = 10000 },
+				     .connect_ms = 60000,
+				     .total_ms = 60000 },
 			     &res, &e),
 	    0);
 	assert_non_null(strstr(buf_c(&res.body), "gatehouse_money_calls_total{end=\"settled\"} 0\n"));

@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "judge.h"
 
-enum { ANSWER_MS = 20000, LONG = 40000 };
+enum { ANSWER_MS = 60000, LONG = 40000 };
 
 static struct stack st;
 static struct stack_org org;

@@ -32,7 +32,7 @@ static void fresh_session(char out[NAME_BYTES])
 {
 	struct err e = { 0 };
 	char id[ID_MAX];
-	auto_pg struct pg *db = pg_take(pool, 5000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	auto_json json_t *end = js_pack("{s:b}", "ok", 1);
 	assert_non_null(db);
 	assert_int_equal(session_open(db, org.slug, "coding", "A title", "ann", NULL, id, &e), 0);

@@ -16,7 +16,7 @@
 #include "io/file.h"
 #include "sbx.h"
 
-enum { SETTLE_MS = 1000, BACK_MS = 20000 };
+enum { SETTLE_MS = 1000, BACK_MS = 60000 };
 
 static struct stack stack;
 static struct stack_org acme, other;

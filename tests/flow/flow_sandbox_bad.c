@@ -73,7 +73,7 @@ static void others_are_well(void)
 static void node_again(void)
 {
 	auto_buf struct buf before = BUF(100), now = BUF(100);
-	int64_t deadline = clock_ms() + 30000;
+	int64_t deadline = clock_ms() + 60000;
 	stack_sql(&stack, "select started_at from nodes", &before);
 	stack_start(&stack, "node1");
 	do {
@@ -240,7 +240,7 @@ static void ten_thousand_open_files_are_the_commands_own_business(void **s)
 	    "  print(n,flush=True); time.sleep(0.2)'",
 	    cmd);
 	auto_buf struct buf out = BUF(4096);
-	for (int64_t until = clock_ms() + 20000; out.n == 0;) {
+	for (int64_t until = clock_ms() + 60000; out.n == 0;) {
 		auto_json json_t *now = look(box, cmd, 0);
 		if (js_int(now, "stdoutBytes", 0) > 0)
 			break;

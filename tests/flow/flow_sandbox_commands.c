@@ -367,7 +367,7 @@ static void open_session(char session[ID_MAX])
 {
 	struct err e = { 0 };
 	struct pg_pool *pool = stack_pool(&stack, 1);
-	struct pg *db = pg_take(pool, 5000, &e);
+	struct pg *db = pg_take(pool, 60000, &e);
 	assert_non_null(db);
 	assert_int_equal(session_open(db, acme.slug, "test", "t", "u", NULL, session, &e), 0);
 	pg_put(db);

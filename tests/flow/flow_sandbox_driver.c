@@ -23,7 +23,7 @@
 #include "sandbox/driver/oci_ids.h"
 #include "sandbox/driver/process.h"
 
-enum { START_MS = 30000, END_MS = 15000 };
+enum { START_MS = 60000, END_MS = 60000 };
 
 static char top[] = "/tmp/ghod.XXXXXX", sockets[64], cgroup[64], box_binary[300];
 static char id[ID_MAX];

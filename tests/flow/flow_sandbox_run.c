@@ -357,7 +357,7 @@ static void stop_ends_the_work_and_keeps_the_lease(void **s)
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(pthread_create(&t[i], NULL, run_long, &r[i]), 0);
 	auto_buf struct buf out = BUF(100);
-	int64_t deadline = clock_ms() + 10000;
+	int64_t deadline = clock_ms() + 60000;
 	do {
 		buf_reset(&out);
 		(void)sbx_sh(&stack, acme.key, host_box,
@@ -396,7 +396,7 @@ static struct pg *database(struct pg_pool **pool)
 	struct err e = { 0 };
 	(void)snprintf(info, sizeof info, "host=%s/run/pg dbname=gatehouse user=gatehouse", stack.dir);
 	*pool = pg_pool_new(info, 2, 5000);
-	struct pg *db = pg_take(*pool, 5000, &e);
+	struct pg *db = pg_take(*pool, 60000, &e);
 	assert_non_null(db);
 	return db;
 }

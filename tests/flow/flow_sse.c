@@ -22,7 +22,7 @@ static struct pg_pool *pool;
 static struct pg *take(void)
 {
 	struct err e = { 0 };
-	struct pg *db = pg_take(pool, 10000, &e);
+	struct pg *db = pg_take(pool, 60000, &e);
 	assert_non_null(db);
 	return db;
 }

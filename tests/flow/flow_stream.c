@@ -150,7 +150,7 @@ static json_t *events_in(const struct buf *text)
 static struct pg *take(void)
 {
 	struct err e = { 0 };
-	struct pg *db = pg_take(pool, 10000, &e);
+	struct pg *db = pg_take(pool, 60000, &e);
 	assert_non_null(db);
 	return db;
 }
@@ -512,8 +512,8 @@ static long streams_of(int api)
 	struct http_req q = { .method = "GET",
 		.url = "http://internal/metrics",
 		.unix_socket = door,
-		.connect_ms = 5000,
-		.total_ms = 10000 };
+		.connect_ms = 60000,
+		.total_ms = 60000 };
 	if (http_do(&q, &res, &e) != 0)
 		fail_msg("metrics: %s", e.msg);
 	const char *at = strstr(buf_c(&res.body), "\ngatehouse_streams ");

@@ -21,7 +21,7 @@
 #include "io/pg.h"
 #include "io/proc.h"
 
-enum { STACK_START_MS = 120 * 1000 };
+enum { STACK_START_MS = 300 * 1000 };
 /* Below the ports of outgoing connections. */
 enum { FIRST_PORT = 20000, RANGES = 390 };
 

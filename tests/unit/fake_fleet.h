@@ -285,7 +285,7 @@ static const struct pg_stmt q_row = { "row",
 static void assert_row(const char *id, const char *status, const char *error_has)
 {
 	struct err e = { 0 };
-	auto_pg struct pg *db = pg_take(pool, 10000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	assert_non_null(db);
 	auto_res struct pg_res *r = PG(db, &q_row, &e, id);
 	assert_non_null(r);
@@ -368,7 +368,7 @@ static void end_row(void)
 static bool row_over(void)
 {
 	struct err e = { 0 };
-	auto_pg struct pg *db = pg_take(pool, 10000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	assert_non_null(db);
 	auto_res struct pg_res *r = PG(db, &q_row, &e, id);
 	return r != NULL && pg_bool(r, 0, 2);
@@ -376,7 +376,7 @@ static bool row_over(void)
 
 static void wait_row_over(void)
 {
-	int64_t deadline = clock_ms() + 5000;
+	int64_t deadline = clock_ms() + 60000;
 	while (!row_over() && clock_ms() < deadline)
 		(void)poll(NULL, 0, 5);
 }

@@ -20,7 +20,7 @@ static struct pg_pool *before; /* the database as the version before has it */
 static void run(struct pg_pool *pool, const char *text)
 {
 	struct err e = { 0 };
-	auto_pg struct pg *db = pg_take(pool, 30000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	if (db == NULL || pg_script(db, text, &e) != 0)
 		fail_msg("%s: %s", e.msg, text);
 }
@@ -34,7 +34,7 @@ static char *said(struct pg_pool *pool)
 		"FROM all_of",
 		0 };
 	struct err e = { 0 };
-	auto_pg struct pg *db = pg_take(pool, 30000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	auto_res struct pg_res *r = db == NULL ? NULL : PG0(db, &q, &e);
 	if (r == NULL)
 		fail_msg("%s", e.msg);
@@ -361,7 +361,7 @@ static void an_upgrade_finds_calls_under_way(void **s)
 	    "INSERT INTO said (line) SELECT (calls)::text FROM meters WHERE org = 'up'");
 	auto_free char *text = said(before);
 	assert_string_equal(text, "(976,0,0)\n(24,0)\n0");
-	auto_pg struct pg *db = pg_take(before, 30000, &e);
+	auto_pg struct pg *db = pg_take(before, 60000, &e);
 	auto_json json_t *wrong = ledger_check(db, MONEYTEST_OLD_S, NULL, &e);
 	if (json_array_size(wrong) != 0 || wrong == NULL)
 		fail_msg("%s", wrong == NULL ? e.msg : json_string_value(json_array_get(wrong, 0)));

@@ -43,7 +43,7 @@ static int down(void **s)
 
 static void sh(const char *script)
 {
-	assert_int_equal(boxtest_run(&box, script, 20000, NULL).exit_code, 0);
+	assert_int_equal(boxtest_run(&box, script, PATIENCE_MS, NULL).exit_code, 0);
 }
 
 struct source {
@@ -93,7 +93,7 @@ static int on_data(void *arg, const char *p, size_t n)
 static int put(const char *path, uint64_t size, int mode, struct err *e)
 {
 	struct source from = { .left = size };
-	struct channel_wait w = boxtest_wait(20000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	uint64_t written = 0;
 	err_clear(e);
 	if (channel_put(box.c, path, mode, &w, give, &from, &written, e) != 0)
@@ -104,7 +104,7 @@ static int put(const char *path, uint64_t size, int mode, struct err *e)
 
 static int get(const char *path, uint64_t offset, int64_t length, struct sink *to, struct err *e)
 {
-	struct channel_wait w = boxtest_wait(20000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	err_clear(e);
 	*to = (struct sink){ .at = (unsigned char)offset };
 	return channel_get(box.c, path, offset, length, &w, on_file, on_data, to, e);
@@ -192,7 +192,7 @@ static void an_aborted_write_leaves_nothing(void **s)
 {
 	(void)s;
 	struct source from = { .left = 3000000, .fail_at = 1000000 };
-	struct channel_wait w = boxtest_wait(5000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	struct err e = { 0 };
 	assert_int_equal(put("whole", 10, -1, &e), 0);
 	assert_int_equal(channel_put(box.c, "whole", -1, &w, give, &from, NULL, &e), -1);
@@ -213,7 +213,7 @@ static void a_write_that_loses_its_channel_leaves_nothing(void **s)
 {
 	(void)s;
 	struct source from = { .left = 3000000, .fail_at = 1000000 };
-	struct channel_wait w = boxtest_wait(5000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	struct err e = { 0 };
 	(void)channel_put(box.c, "lost", -1, &w, give, &from, NULL, &e);
 	channel_close(box.c);

@@ -61,7 +61,7 @@ static enum err_code refused(uint32_t cmd, uint64_t at, const char *part)
 {
 	struct err e = { 0 };
 	uint64_t taken;
-	struct channel_wait w = boxtest_wait(5000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	const struct channel_input in = { .cmd = cmd, .p = "x", .n = 1, .at = at };
 	assert_int_equal(channel_input(box.c, &in, &w, &taken, &e), -1);
 	if (strstr(e.msg, part) == NULL)
@@ -72,7 +72,7 @@ static enum err_code refused(uint32_t cmd, uint64_t at, const char *part)
 static struct channel_item look(uint32_t cmd)
 {
 	struct err e = { 0 };
-	struct channel_wait w = boxtest_wait(5000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	struct channel_item *items = NULL;
 	assert_int_equal(channel_list(box.c, cmd, &w, &items, &e), 1);
 	struct channel_item t = items[0];
@@ -86,7 +86,7 @@ static void expect(struct channel_cmd *k, const char *want)
 	while (*want != 0) {
 		struct err e = { 0 };
 		struct channel_event ev;
-		struct channel_wait w = boxtest_wait(5000);
+		struct channel_wait w = boxtest_wait(PATIENCE_MS);
 		assert_int_equal(channel_next(k, &w, &ev, &e), 0);
 		assert_int_equal(ev.type, CHANNEL_OUT);
 		assert_true(ev.n <= strlen(want));
@@ -100,11 +100,11 @@ static void a_running_command_is_talked_to_until_its_input_is_closed(void **s)
 	(void)s;
 	struct channel_cmd *k = start("while read -r x; do echo \"<$x>\"; done; echo over");
 	uint32_t cmd = channel_cmd_id(k);
-	assert_int_equal(give(cmd, "one\n", 4, false, 5000), 4);
+	assert_int_equal(give(cmd, "one\n", 4, false, PATIENCE_MS), 4);
 	expect(k, "<one>\n");
 	assert_int_equal(look(cmd).in_state, PROTO_IN_OPEN);
 	assert_int_equal(look(cmd).in_bytes, 4);
-	assert_int_equal(give(cmd, "two\n", 4, true, 5000), 4);
+	assert_int_equal(give(cmd, "two\n", 4, true, PATIENCE_MS), 4);
 	expect(k, "<two>\nover\n");
 	assert_int_equal(boxtest_finish(k, NULL, NULL, true).exit_code, 0);
 	assert_int_equal(look(cmd).in_state, PROTO_IN_CLOSED);
@@ -141,11 +141,11 @@ static void who_does_not_read_holds_up_nobody_and_loses_nothing(void **s)
 	assert_true(at > 0 && at < N);
 	assert_int_equal(look(cmd).in_bytes, at);
 	assert_int_equal(look(cmd).in_state, PROTO_IN_OPEN); /* closed only when all was taken */
-	assert_int_equal(boxtest_run(&box, "touch go", 5000, NULL).exit_code, 0);
+	assert_int_equal(boxtest_run(&box, "touch go", PATIENCE_MS, NULL).exit_code, 0);
 	assert_int_equal(refused(cmd, at + 1, "stands at offset"), ERR_CONFLICT);
 	struct err e = { 0 };
 	uint64_t taken;
-	struct channel_wait w = boxtest_wait(10000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	const struct channel_input rest = { .cmd = cmd, .p = in + at, .n = N - at, .close = true, .at = at };
 	assert_int_equal(channel_input(box.c, &rest, &w, &taken, &e), 0);
 	assert_int_equal(taken, N - at);
@@ -165,12 +165,12 @@ static void a_reader_that_goes_away_is_told(void **s)
 	struct channel_cmd *k = start("exec <&-; echo closed; sleep 60");
 	uint32_t cmd = channel_cmd_id(k);
 	expect(k, "closed\n");
-	boxtest_until(is_broken, &cmd, 5000); /* without anybody writing */
+	boxtest_until(is_broken, &cmd, PATIENCE_MS); /* without anybody writing */
 	assert_int_equal(refused(cmd, PROTO_APPEND, "no longer reads"), ERR_CONFLICT);
 	channel_cmd_close(k);
 	int n;
 	struct err e = { 0 };
-	struct channel_wait w = boxtest_wait(5000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	assert_int_equal(channel_stop_one(box.c, cmd, &w, &n, &e), 0);
 }
 
@@ -185,7 +185,7 @@ static void *write_much(void *arg)
 	static const char much[256 * 1024];
 	struct writer *x = arg;
 	uint64_t taken;
-	struct channel_wait w = boxtest_wait(20000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	const struct channel_input in = { .cmd = x->cmd, .p = much, .n = sizeof much, .at = PROTO_APPEND };
 	x->rc = channel_input(box.c, &in, &w, &taken, &x->e);
 	return NULL;
@@ -204,7 +204,7 @@ static void a_write_that_waits_ends_with_its_command(void **s)
 		assert_true(span_ms(&began) < 5000);
 	int n;
 	struct err e = { 0 };
-	struct channel_wait w = boxtest_wait(5000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	assert_int_equal(channel_stop_one(box.c, x.cmd, &w, &n, &e), 0);
 	assert_int_equal(pthread_join(t, NULL), 0);
 	assert_true(span_ms(&began) < 10000);
@@ -230,12 +230,12 @@ static void a_time_out_holds_with_an_open_input(void **s)
 static void a_command_without_an_open_input_refuses(void **s)
 {
 	(void)s;
-	struct channel_cmd *k = boxtest_sh(&box, "sleep 60", 60000);
+	struct channel_cmd *k = boxtest_sh(&box, "sleep 60", PATIENCE_MS);
 	assert_int_equal(refused(channel_cmd_id(k), PROTO_APPEND, "not started with"), ERR_CONFLICT);
 	assert_int_equal(refused(4000000, PROTO_APPEND, "no such command"), ERR_NOT_FOUND);
 	int n;
 	struct err e = { 0 };
-	struct channel_wait w = boxtest_wait(5000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	assert_int_equal(channel_stop(box.c, &w, &n, &e), 0);
 	channel_cmd_close(k);
 }
@@ -259,7 +259,7 @@ static void the_input_ends_with_the_command(void **s)
 static int send_to(uint32_t cmd, int sig, enum proto_to to)
 {
 	struct err e = { 0 };
-	struct channel_wait w = boxtest_wait(5000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	int n = -1;
 	if (channel_signal(box.c, cmd, sig, to, &w, &n, &e) != 0)
 		fail_msg("%s", e.msg);
@@ -275,7 +275,7 @@ static void a_signal_reaches_the_process_its_group_or_the_tree(void **s)
 	    "(trap 'echo child' USR1; while :; do sleep 0.1; done) &\n"
 	    "setsid sh -c 'trap \"echo far\" USR1; echo up; while :; do sleep 0.1; done' &\n"
 	    "while :; do wait; done";
-	struct channel_cmd *k = boxtest_sh(&box, script, 60000);
+	struct channel_cmd *k = boxtest_sh(&box, script, PATIENCE_MS);
 	uint32_t cmd = channel_cmd_id(k);
 	expect(k, "up\n");
 	assert_int_equal(send_to(cmd, SIGUSR1, PROTO_TO_PROCESS), 1);
@@ -351,7 +351,7 @@ static void all_commands_are_told_however_much_there_is_to_tell(void **s)
 	argv[1] = "-c";
 	argv[2] = "sleep 60";
 	struct err e = { 0 };
-	struct channel_wait w = boxtest_wait(60000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	for (int i = 0; i < N; i++)
 		(void)boxtest_finish(
 		    boxtest_start(&box, &(struct channel_spec){ .argv = ended, .dir = dir, .label = "e" }),

@@ -60,10 +60,10 @@ static void it_ends_with_its_lease_and_takes_everything_along(void **s)
 	char log[512];
 	boxtest_up(&box, &(struct boxtest_conf){ .lease_ms = 700 });
 	struct span before = span_begin();
-	struct channel_cmd *k = boxtest_sh(&box, "sleep 60", 60000);
+	struct channel_cmd *k = boxtest_sh(&box, "sleep 60", PATIENCE_MS);
 	struct channel_event ev;
 	struct err e = { 0 };
-	struct channel_wait w = boxtest_wait(5000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	assert_int_equal(channel_next(k, &w, &ev, &e), -1);
 	assert_string_equal(e.reason, "lost"); /* unknown, not an exit */
 	assert_true(span_ms(&before) < 2000);
@@ -78,10 +78,10 @@ static void a_lease_can_be_moved(void **s)
 	struct boxtest box;
 	char log[512];
 	struct err e = { 0 };
-	struct channel_wait w = boxtest_wait(5000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	boxtest_up(&box, &(struct boxtest_conf){ .lease_ms = 600 });
 	assert_int_equal(channel_lease(box.c, 60000, &w, &e), 0);
-	assert_int_equal(boxtest_run(&box, "sleep 1", 5000, NULL).exit_code, 0);
+	assert_int_equal(boxtest_run(&box, "sleep 1", PATIENCE_MS, NULL).exit_code, 0);
 	assert_int_equal(channel_lease(box.c, 0, &w, &e), 0);
 	assert_int_equal(boxtest_ended(&box, log, sizeof log), 0);
 }
@@ -93,8 +93,8 @@ static void it_ends_when_nobody_wants_it(void **s)
 	struct boxtest box;
 	char log[512];
 	boxtest_up(&box, &(struct boxtest_conf){ .idle_ms = 300 });
-	assert_int_equal(boxtest_run(&box, "sleep 0.6", 5000, NULL).exit_code, 0);
-	struct channel_cmd *k = boxtest_sh(&box, "sleep 1", 60000);
+	assert_int_equal(boxtest_run(&box, "sleep 0.6", PATIENCE_MS, NULL).exit_code, 0);
+	struct channel_cmd *k = boxtest_sh(&box, "sleep 1", PATIENCE_MS);
 	channel_cmd_close(k);
 	int64_t before = clock_ms();
 	channel_close(box.c);
@@ -110,7 +110,7 @@ static void it_ends_when_it_is_told_to(void **s)
 	struct boxtest box;
 	char log[512];
 	struct err e = { 0 };
-	struct channel_wait w = boxtest_wait(5000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	boxtest_up(&box, NULL);
 	(void)kill(box.pid, SIGTERM); /* not by this: anybody inside could send it */
 	assert_int_equal(channel_ping(box.c, &w, &e), 0);
@@ -126,10 +126,11 @@ static void as_a_plain_process_it_takes_its_commands_along(void **s)
 	struct boxtest box;
 	char log[512];
 	struct err e = { 0 };
-	struct channel_wait w = boxtest_wait(5000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	boxtest_up(&box, &(struct boxtest_conf){ .plain = true });
-	assert_int_equal(boxtest_run(&box, "setsid sh -c '(sleep 60 &)'; exit 3", 5000, NULL).exit_code, 3);
-	struct channel_cmd *k = boxtest_sh(&box, "setsid sh -c 'sleep 60 & echo $!' & wait", 60000);
+	assert_int_equal(
+	    boxtest_run(&box, "setsid sh -c '(sleep 60 &)'; exit 3", PATIENCE_MS, NULL).exit_code, 3);
+	struct channel_cmd *k = boxtest_sh(&box, "setsid sh -c 'sleep 60 & echo $!' & wait", PATIENCE_MS);
 	struct channel_event ev;
 	assert_int_equal(channel_next(k, &w, &ev, &e), 0);
 	assert_int_equal(ev.type, CHANNEL_OUT);
@@ -160,7 +161,7 @@ static void assert_hung_up(int fd)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };
 	char c;
-	assert_int_equal(poll(&p, 1, 5000), 1);
+	assert_int_equal(poll(&p, 1, PATIENCE_MS), 1);
 	assert_true(recv(fd, &c, 1, 0) <= 0);
 	(void)close(fd);
 }
@@ -182,7 +183,7 @@ static void a_stranger_is_refused(void **s)
 	struct boxtest box;
 	unsigned char msg[128], wrong[PROTO_NONCE] = { 1 };
 	struct err e = { 0 };
-	struct channel_wait w = boxtest_wait(10000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	boxtest_up(&box, NULL);
 	int fd = dial_raw(&box);
 	size_t n = hello(msg, wrong, PROTO_VERSION);
@@ -212,7 +213,7 @@ static void the_latest_client_replaces_the_one_before(void **s)
 	(void)s;
 	struct boxtest box;
 	struct err e = { 0 };
-	struct channel_wait w = boxtest_wait(5000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	boxtest_up(&box, NULL);
 	struct channel *first = box.c;
 	boxtest_redial(&box);
@@ -230,7 +231,7 @@ static void answers_do_not_reach_the_next_client(void **s)
 	(void)s;
 	struct boxtest box;
 	struct err e = { 0 };
-	struct channel_wait w = boxtest_wait(30000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	boxtest_up(&box, NULL);
 	for (uint32_t i = 0; i < 60; i++) {
 		unsigned char msg[600];
@@ -257,7 +258,7 @@ static void answers_do_not_reach_the_next_client(void **s)
 	assert_int_equal(channel_stop(box.c, &w, &ended, &e), 0);
 	assert_int_equal(channel_stop(box.c, &w, &ended, &e), 0);
 	assert_int_equal(ended, 0);
-	assert_int_equal(boxtest_run(&box, "test ! -e ran", 5000, NULL).exit_code, 0);
+	assert_int_equal(boxtest_run(&box, "test ! -e ran", PATIENCE_MS, NULL).exit_code, 0);
 	boxtest_down(&box);
 }
 
@@ -267,7 +268,7 @@ static void a_command_that_was_never_let_go_does_not_exist(void **s)
 	(void)s;
 	struct boxtest box;
 	struct err e = { 0 };
-	struct channel_wait w = boxtest_wait(30000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	boxtest_up(&box, NULL);
 	channel_close(box.c);
 	unsigned char msg[600];
@@ -286,7 +287,7 @@ static void a_command_that_was_never_let_go_does_not_exist(void **s)
 	struct channel_item *items = NULL;
 	assert_int_equal(channel_list(box.c, 0, &w, &items, &e), 0);
 	free(items);
-	assert_int_equal(boxtest_run(&box, "test ! -e ran", 5000, NULL).exit_code, 0);
+	assert_int_equal(boxtest_run(&box, "test ! -e ran", PATIENCE_MS, NULL).exit_code, 0);
 	boxtest_down(&box);
 }
 
@@ -310,7 +311,7 @@ static void a_client_of_another_version_is_answered_in_the_common_one(void **s)
 	static unsigned char reply[PROTO_REPLY_MAX];
 	struct boxtest box;
 	boxtest_up(&box, NULL);
-	(void)boxtest_run(&box, "exit 6", 5000, NULL);
+	(void)boxtest_run(&box, "exit 6", PATIENCE_MS, NULL);
 	channel_close(box.c);
 	for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
 		unsigned char msg[200];
@@ -342,7 +343,7 @@ static void nonsense_hangs_up_and_harms_nothing(void **s)
 	(void)s;
 	struct boxtest box;
 	struct err e = { 0 };
-	struct channel_wait w = boxtest_wait(60000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	boxtest_up(&box, NULL);
 	srandom(20261129);
 	for (int i = 0; i < 400; i++) {
@@ -363,7 +364,7 @@ static void nonsense_hangs_up_and_harms_nothing(void **s)
 	channel_close(box.c);
 	boxtest_redial(&box);
 	assert_int_equal(channel_ping(box.c, &w, &e), 0);
-	assert_int_equal(boxtest_run(&box, "exit 6", 5000, NULL).exit_code, 6);
+	assert_int_equal(boxtest_run(&box, "exit 6", PATIENCE_MS, NULL).exit_code, 6);
 	boxtest_down(&box);
 }
 

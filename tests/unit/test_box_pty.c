@@ -37,7 +37,7 @@ static void give(uint32_t cmd, const char *text)
 {
 	struct err e = { 0 };
 	uint64_t taken;
-	struct channel_wait w = boxtest_wait(5000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	const struct channel_input in = { .cmd = cmd, .p = text, .n = strlen(text), .at = PROTO_APPEND };
 	if (channel_input(box.c, &in, &w, &taken, &e) != 0)
 		fail_msg("%s", e.msg);
@@ -50,7 +50,7 @@ static void expect(struct channel_cmd *k, struct buf *seen, const char *want)
 	while (strstr(buf_c(seen), want) == NULL) {
 		struct err e = { 0 };
 		struct channel_event ev;
-		struct channel_wait w = boxtest_wait(5000);
+		struct channel_wait w = boxtest_wait(PATIENCE_MS);
 		if (channel_next(k, &w, &ev, &e) != 0 || ev.type != CHANNEL_OUT)
 			fail_msg("no \"%s\" in \"%s\"", want, buf_c(seen));
 		assert_int_equal(ev.stream, 1);
@@ -60,7 +60,7 @@ static void expect(struct channel_cmd *k, struct buf *seen, const char *want)
 
 static int resize(uint32_t cmd, uint16_t cols, uint16_t rows, struct err *e)
 {
-	struct channel_wait w = boxtest_wait(5000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	return channel_resize(box.c, &(struct proto_resize){ cmd, cols, rows }, &w, e);
 }
 
@@ -114,7 +114,7 @@ static void what_has_no_terminal_has_no_size_and_a_terminal_has_no_end(void **s)
 	(void)s;
 	struct err e = { 0 };
 	uint64_t taken;
-	struct channel_wait w = boxtest_wait(5000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	struct channel_cmd *plain = boxtest_sh(&box, "sleep 30", 0), *k = start("sleep 30");
 	assert_int_equal(resize(channel_cmd_id(plain), 80, 24, &e), -1);
 	assert_int_equal(e.code, ERR_CONFLICT);
@@ -159,7 +159,7 @@ static void who_outlives_the_command_is_hung_up_on(void **s)
 	    "(trap '' HUP; while echo x; do sleep 0.02; done 2>/dev/null; : >hung) & "
 	    "sleep 0.1; exit 3");
 	assert_int_equal(boxtest_finish(k, NULL, NULL, true).exit_code, 3);
-	boxtest_until(marked, path, 5000);
+	boxtest_until(marked, path, PATIENCE_MS);
 	boxtest_fds_become(box.pid, before);
 }
 
@@ -168,7 +168,7 @@ static void a_tree_with_a_terminal_dies_whole(void **s)
 	(void)s;
 	struct err e = { 0 };
 	int ended, zombies;
-	struct channel_wait w = boxtest_wait(5000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	auto_buf struct buf out = BUF(65536);
 	struct channel_cmd *k = start("setsid sleep 60 & nohup sleep 60 & sleep 60 & echo up; cat");
 	expect(k, &out, "up");

@@ -26,7 +26,7 @@ static char work[96];
 static void sh(const char *script)
 {
 	auto_buf struct buf out = BUF(65536);
-	if (boxtest_run(&box, script, 20000, &out).exit_code != 0)
+	if (boxtest_run(&box, script, PATIENCE_MS, &out).exit_code != 0)
 		fail_msg("%s\n%s", script, buf_c(&out));
 }
 
@@ -150,7 +150,7 @@ static void who_looks_first_and_opens_then_is_deceived(void **s)
 
 static struct channel_wait patience(void)
 {
-	return boxtest_wait(20000);
+	return boxtest_wait(PATIENCE_MS);
 }
 
 static int seen_first; /* of the last download */

@@ -98,7 +98,7 @@ static void standard_input_is_at_its_end_unless_given(void **s)
 {
 	(void)s;
 	auto_buf struct buf out = BUF(1000);
-	assert_int_equal(boxtest_run(&box, "cat; readlink /proc/self/fd/0", 5000, &out).exit_code, 0);
+	assert_int_equal(boxtest_run(&box, "cat; readlink /proc/self/fd/0", PATIENCE_MS, &out).exit_code, 0);
 	assert_string_equal(buf_c(&out), "/dev/null\n");
 }
 
@@ -107,11 +107,12 @@ static void a_here_document_ends_and_a_replaced_shell_tells_its_exit(void **s)
 {
 	(void)s;
 	auto_buf struct buf out = BUF(1000);
-	struct channel_exit x = boxtest_run(&box, "exec cat <<'END'\nline $1 `x`\n\nEOF\nEND", 5000, &out);
+	struct channel_exit x = boxtest_run(
+	    &box, "exec cat <<'END'\nline $1 `x`\n\nEOF\nEND", PATIENCE_MS, &out);
 	assert_int_equal(x.exit_code, 0);
 	assert_string_equal(buf_c(&out), "line $1 `x`\n\nEOF\n");
-	assert_int_equal(boxtest_run(&box, "exec sh -c 'exec true; exit 9'", 5000, NULL).exit_code, 0);
-	assert_int_equal(boxtest_run(&box, "exec false", 5000, NULL).exit_code, 1);
+	assert_int_equal(boxtest_run(&box, "exec sh -c 'exec true; exit 9'", PATIENCE_MS, NULL).exit_code, 0);
+	assert_int_equal(boxtest_run(&box, "exec false", PATIENCE_MS, NULL).exit_code, 1);
 }
 
 static void feed(size_t n, const char *script, struct buf *out)
@@ -153,7 +154,7 @@ static void too_much_input_is_refused_before_anything_runs(void **s)
 	auto_free char *in = xcalloc(1, PROTO_STDIN_MAX + 1);
 	const char *const argv[] = { "cat", NULL };
 	struct err e = { 0 };
-	struct channel_wait w = boxtest_wait(5000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	struct channel_spec spec = { .argv = argv, .stdin_p = in, .stdin_n = PROTO_STDIN_MAX + 1 };
 	assert_null(channel_start(box.c, &spec, &w, &e));
 	assert_int_equal(e.code, ERR_TOO_LARGE);
@@ -195,12 +196,12 @@ static void a_command_runs_in_its_directory(void **s)
 	    boxtest_start(&box, &(struct channel_spec){ .argv = argv, .dir = "/usr" }), &out, NULL, false);
 	assert_string_equal(buf_c(&out), "/usr\n");
 	buf_reset(&out);
-	(void)boxtest_run(&box, "mkdir -p below", 5000, NULL);
+	(void)boxtest_run(&box, "mkdir -p below", PATIENCE_MS, NULL);
 	boxtest_finish(
 	    boxtest_start(&box, &(struct channel_spec){ .argv = argv, .dir = "below" }), &out, NULL, false);
 	assert_true(tail_of(out.p, out.n, "/work/below\n"));
 	struct err e = { 0 };
-	struct channel_wait w = boxtest_wait(5000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	assert_null(channel_start(box.c, &(struct channel_spec){ .argv = argv, .dir = "/no/such" }, &w, &e));
 	assert_int_equal(e.code, ERR_NOT_FOUND);
 }
@@ -214,7 +215,7 @@ static void a_command_inherits_nothing_of_the_box(void **s)
 	    "ls /proc/self/fd | tr '\\n' ' '; grep -E 'Sig(Blk|Ign)|NoNewPrivs' /proc/self/status | cut -f2 "
 	    "| tr '\\n' ' ';"
 	    "ulimit -c; umask; set -- $(cat /proc/$$/stat); test $6 = $$ && echo leads",
-	    5000, &out);
+	    PATIENCE_MS, &out);
 	assert_string_equal(buf_c(&out), "0 1 2 3 0000000000000000 0000000000000000 1 0\n0022\nleads\n");
 }
 
@@ -229,10 +230,10 @@ static void the_box_cannot_be_looked_into(void **s)
 	    "/proc/[0-9]*; do"
 	    " cat $k/maps 2>&1 >/dev/null | grep -q denied && echo one; done | sort -u; kill -9 1; kill "
 	    "-STOP 1; echo alive",
-	    5000, &out);
+	    PATIENCE_MS, &out);
 	assert_string_equal(buf_c(&out), "gatehouse-box one\nalive\n");
 	struct err e = { 0 };
-	struct channel_wait w = boxtest_wait(5000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	assert_int_equal(channel_ping(box.c, &w, &e), 0);
 }
 
@@ -241,7 +242,7 @@ static void invalid_utf8_passes_unchanged(void **s)
 {
 	(void)s;
 	auto_buf struct buf out = BUF(400);
-	(void)boxtest_run(&box, "printf '\\377\\000\\303(\\342\\202'", 5000, &out);
+	(void)boxtest_run(&box, "printf '\\377\\000\\303(\\342\\202'", PATIENCE_MS, &out);
 	assert_int_equal(out.n, 6);
 	assert_memory_equal(out.p, "\xff\0\xc3(\xe2\x82", 6);
 }
@@ -252,7 +253,7 @@ static void the_exit_comes_after_all_output(void **s)
 	(void)s;
 	for (int i = 0; i < 20; i++) {
 		auto_buf struct buf out = BUF(4 << 20);
-		struct channel_cmd *k = boxtest_sh(&box, "head -c 900000 /dev/zero; printf end", 10000);
+		struct channel_cmd *k = boxtest_sh(&box, "head -c 900000 /dev/zero; printf end", PATIENCE_MS);
 		struct channel_exit x = boxtest_finish(k, &out, NULL, false);
 		assert_int_equal(x.exit_code, 0);
 		assert_int_equal(out.n, 900003);
@@ -304,7 +305,7 @@ static void a_live_reader_gets_every_byte(void **s)
 {
 	(void)s;
 	auto_buf struct buf err = BUF(100);
-	struct channel_cmd *k = boxtest_sh(&box, "head -c 100000000 /dev/zero; echo done >&2", 60000);
+	struct channel_cmd *k = boxtest_sh(&box, "head -c 100000000 /dev/zero; echo done >&2", PATIENCE_MS);
 	struct channel_exit x = boxtest_finish(k, NULL, &err, false);
 	assert_int_equal(x.bytes[0], 100000000);
 	assert_string_equal(buf_c(&err), "done\n");
@@ -314,10 +315,10 @@ static void a_live_reader_gets_every_byte(void **s)
 static void a_reader_that_stands_still_blocks_nobody_for_ever(void **s)
 {
 	(void)s;
-	struct channel_cmd *k = boxtest_sh(&box, "head -c 20000000 /dev/zero; printf the-end", 60000);
+	struct channel_cmd *k = boxtest_sh(&box, "head -c 20000000 /dev/zero; printf the-end", PATIENCE_MS);
 	struct span before = span_begin();
 	auto_buf struct buf out = BUF(100);
-	assert_int_equal(boxtest_run(&box, "echo other", 5000, &out).exit_code, 0);
+	assert_int_equal(boxtest_run(&box, "echo other", PATIENCE_MS, &out).exit_code, 0);
 	assert_true(span_ms(&before) < 3000);
 	struct err e = { 0 };
 	struct channel_exit x = boxtest_finish(
@@ -359,18 +360,20 @@ static void a_held_command_begins_when_it_was_placed(void **s)
 	(void)s;
 	pid_t host = 0;
 	const char *const argv[] = { "sh", "-c", "echo ran; touch ran", NULL };
-	struct channel_spec spec = { .argv = argv, .place = place_ok, .arg = &host, .timeout_ms = 5000 };
+	struct channel_spec spec = {
+		.argv = argv, .place = place_ok, .arg = &host, .timeout_ms = PATIENCE_MS
+	};
 	auto_buf struct buf out = BUF(100);
 	assert_int_equal(boxtest_finish(boxtest_start(&box, &spec), &out, NULL, false).exit_code, 0);
 	assert_true(host > 0);
 	assert_string_equal(buf_c(&out), "ran\n");
-	assert_int_equal(boxtest_run(&box, "rm ran", 5000, NULL).exit_code, 0);
+	assert_int_equal(boxtest_run(&box, "rm ran", PATIENCE_MS, NULL).exit_code, 0);
 	struct err e = { 0 };
-	struct channel_wait w = boxtest_wait(5000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	spec.place = place_fails;
 	assert_null(channel_start(box.c, &spec, &w, &e));
 	assert_string_equal(e.msg, "no cgroup");
-	assert_int_equal(boxtest_run(&box, "test ! -e ran", 5000, NULL).exit_code, 0);
+	assert_int_equal(boxtest_run(&box, "test ! -e ran", PATIENCE_MS, NULL).exit_code, 0);
 }
 
 /* SBX-42, SBX-63, faults 25, 26: the channel is lost with a command in flight; it is found again, and no byte is missing */
@@ -385,7 +388,7 @@ static void a_command_survives_the_channel_and_is_read_on(void **s)
 	auto_buf struct buf out = BUF(10000);
 	struct channel_event ev;
 	struct err e = { 0 };
-	struct channel_wait w = boxtest_wait(5000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	assert_int_equal(channel_next(k, &w, &ev, &e), 0);
 	assert_int_equal(ev.type, CHANNEL_OUT);
 	assert_int_equal(buf_add(&out, ev.p, ev.n), 0);
@@ -423,8 +426,8 @@ static void who_asks_past_the_end_is_told_the_exit_and_the_channel_stays(void **
 {
 	(void)s;
 	struct err e = { 0 };
-	struct channel_wait w = boxtest_wait(5000);
-	struct channel_cmd *k = boxtest_sh(&box, "echo hi; exit 3", 5000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
+	struct channel_cmd *k = boxtest_sh(&box, "echo hi; exit 3", PATIENCE_MS);
 	const uint64_t from[2] = { 50, 7 };
 	uint32_t id = channel_cmd_id(k);
 	assert_int_equal(boxtest_finish(k, NULL, NULL, false).exit_code, 3);
@@ -442,7 +445,7 @@ static void an_unknown_command_is_not_found(void **s)
 	(void)s;
 	struct err e = { 0 };
 	const uint64_t from[2] = { 0, 0 };
-	struct channel_wait w = boxtest_wait(5000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	struct channel_event ev;
 	struct channel_cmd *k = channel_resume(box.c, 4000000, from, true, &e);
 	assert_int_equal(channel_next(k, &w, &ev, &e), -1);
@@ -464,9 +467,9 @@ static void finished_commands_are_kept_within_bounds(void **s)
 	(void)s;
 	uint32_t first = 0, last = 0;
 	struct err e = { 0 };
-	struct channel_wait w = boxtest_wait(60000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	for (int i = 0; i < PROTO_COMMANDS_MAX + 4; i++) {
-		struct channel_cmd *k = boxtest_sh(&box, "echo x", 5000);
+		struct channel_cmd *k = boxtest_sh(&box, "echo x", PATIENCE_MS);
 		last = channel_cmd_id(k);
 		first = first == 0 ? last : first;
 		(void)boxtest_finish(k, NULL, NULL, false);
@@ -477,7 +480,7 @@ static void finished_commands_are_kept_within_bounds(void **s)
 	free(items);
 	assert_int_equal(channel_list(box.c, first, &w, &items, &e), -1);
 	for (int i = 0; i < 20; i++) /* 20 MiB of output: 16 are kept */
-		(void)boxtest_run(&box, "head -c 1048576 /dev/zero", 5000, NULL);
+		(void)boxtest_run(&box, "head -c 1048576 /dev/zero", PATIENCE_MS, NULL);
 	err_clear(&e);
 	int n = channel_list(box.c, 0, &w, &items, &e);
 	assert_true(n >= 15 && n <= 17);
@@ -494,7 +497,7 @@ static void *hammer(void *arg)
 		(void)snprintf(script, sizeof script, "head -c %d /dev/zero; echo %d.%d; exit %d", 100000 * i,
 		    (int)id, i, i);
 		int n = snprintf(want, sizeof want, "%d.%d\n", (int)id, i);
-		struct channel_exit x = boxtest_run(&box, script, 20000, &out);
+		struct channel_exit x = boxtest_run(&box, script, PATIENCE_MS, &out);
 		if (x.exit_code != i || out.n != (size_t)(100000 * i + n) || !tail_of(out.p, out.n, want))
 			return arg;
 	}
@@ -518,10 +521,10 @@ static void many_threads_share_the_channel(void **s)
 static void no_descriptor_is_lost(void **s)
 {
 	(void)s;
-	(void)boxtest_run(&box, "echo x", 5000, NULL);
+	(void)boxtest_run(&box, "echo x", PATIENCE_MS, NULL);
 	int before = boxtest_open_fds(box.pid);
 	for (int i = 0; i < 20; i++)
-		(void)boxtest_run(&box, "echo x", 5000, NULL);
+		(void)boxtest_run(&box, "echo x", PATIENCE_MS, NULL);
 	boxtest_fds_become(box.pid, before);
 }
 

@@ -47,7 +47,7 @@ static int down(void **s)
 static void sh(const char *script)
 {
 	auto_buf struct buf out = BUF(65536);
-	if (boxtest_run(&box, script, 20000, &out).exit_code != 0)
+	if (boxtest_run(&box, script, PATIENCE_MS, &out).exit_code != 0)
 		fail_msg("%s\n%s", script, buf_c(&out));
 }
 
@@ -74,7 +74,7 @@ static int keep(void *arg, const char *p, size_t n)
 
 static int pack(const char *path, struct buf *to, struct err *e)
 {
-	struct channel_wait w = boxtest_wait(20000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	err_clear(e);
 	buf_reset(to);
 	return channel_pack(box.c, path, &w, keep, to, e);
@@ -92,7 +92,7 @@ static ssize_t give(void *arg, void *p, size_t n)
 
 static int unpack(const struct buf *from, const char *path, uint64_t *entries, struct err *e)
 {
-	struct channel_wait w = boxtest_wait(20000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	struct str left = { from->p, from->n };
 	err_clear(e);
 	return channel_unpack(box.c, path, &w, give, &left, entries, e);
@@ -337,7 +337,7 @@ static int cut_the_file(void *arg, const char *p, size_t n)
 static void a_file_that_shrinks_ends_the_archive(void **s)
 {
 	(void)s;
-	struct channel_wait w = boxtest_wait(20000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	struct err e = { 0 };
 	auto_buf struct buf a = BUF(ARCHIVE_MAX);
 	sh("mkdir t; head -c 3000000 /dev/zero >t/f");

@@ -37,7 +37,7 @@ static int down(void **s)
 static void sh(const char *script)
 {
 	auto_buf struct buf out = BUF(65536);
-	if (boxtest_run(&box, script, 20000, &out).exit_code != 0)
+	if (boxtest_run(&box, script, PATIENCE_MS, &out).exit_code != 0)
 		fail_msg("%s\n%s", script, buf_c(&out));
 }
 
@@ -73,7 +73,7 @@ static int on_node(void *arg, const struct channel_node *n)
 static int look(const char *path, int depth, int nodes, struct seen *to, bool *cut, struct err *e)
 {
 	const struct channel_look l = { .path = path, .depth = depth, .nodes = nodes };
-	struct channel_wait w = boxtest_wait(20000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	err_clear(e);
 	*to = (struct seen){ .n = 0 };
 	return channel_look(box.c, &l, &w, on_node, to, cut, e);
@@ -190,21 +190,21 @@ static void a_huge_directory_is_cut_and_says_so(void **s)
 
 static int make(const char *path, int mode, bool *made, struct err *e)
 {
-	struct channel_wait w = boxtest_wait(20000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	err_clear(e);
 	return channel_mkdir(box.c, path, mode, &w, made, e);
 }
 
 static int move(const char *from, const char *to, bool replace, struct err *e)
 {
-	struct channel_wait w = boxtest_wait(20000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	err_clear(e);
 	return channel_move(box.c, from, to, replace, &w, e);
 }
 
 static int removed(const char *path, bool tree, struct err *e)
 {
-	struct channel_wait w = boxtest_wait(20000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	uint64_t count = 0;
 	err_clear(e);
 	return channel_remove(box.c, path, tree, &w, &count, e) == 0 ? (int)count : -(int)e->code;

@@ -37,7 +37,7 @@ static int down(void **s)
 static void sh(const char *script)
 {
 	auto_buf struct buf out = BUF(65536);
-	if (boxtest_run(&box, script, 20000, &out).exit_code != 0)
+	if (boxtest_run(&box, script, PATIENCE_MS, &out).exit_code != 0)
 		fail_msg("%s\n%s", script, buf_c(&out));
 }
 
@@ -88,7 +88,7 @@ static bool is_stopped(void *arg)
 static void *watch(void *arg)
 {
 	struct watcher *w = arg;
-	struct channel_wait wait = boxtest_wait(60000);
+	struct channel_wait wait = boxtest_wait(PATIENCE_MS);
 	wait.cancelled = is_stopped;
 	wait.arg = w;
 	w->rc = channel_watch(box.c, w->path, w->recursive, &wait, on_change, w, &w->e);
@@ -112,7 +112,7 @@ static void begin(struct watcher *w, const char *path, bool recursive)
 	*w = (struct watcher){ .path = path, .recursive = recursive, .said = BUF(16 << 20) };
 	(void)pthread_mutex_init(&w->lock, NULL);
 	assert_int_equal(pthread_create(&w->thread, NULL, watch, w), 0);
-	boxtest_until(begun, w, 10000);
+	boxtest_until(begun, w, PATIENCE_MS);
 }
 
 static void end(struct watcher *w)
@@ -144,7 +144,7 @@ static bool was_said(void *arg)
 static void hear(struct watcher *w, const char *text)
 {
 	struct wanted want = { w, text, 1 };
-	int64_t until = clock_ms() + 10000;
+	int64_t until = clock_ms() + 60000;
 	while (!was_said(&want)) {
 		if (clock_ms() > until)
 			fail_msg("not told: %s\ntold: %s", text, buf_c(&w->said));
@@ -184,7 +184,7 @@ static ssize_t give(void *arg, void *p, size_t n)
 
 static void put(const char *path)
 {
-	struct channel_wait w = boxtest_wait(5000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	struct err e = { 0 };
 	int left = 1;
 	assert_int_equal(channel_put(box.c, path, -1, &w, give, &left, NULL, &e), 0);
@@ -261,7 +261,7 @@ static void a_tree_that_is_removed_is_told_under_its_own_names(void **s)
 {
 	(void)s;
 	struct watcher w;
-	struct channel_wait wait = boxtest_wait(5000);
+	struct channel_wait wait = boxtest_wait(PATIENCE_MS);
 	struct err e = { 0 };
 	uint64_t count;
 	sh("mkdir -p w/t/a/b/c; touch w/t/a/b/c/f w/t/a/b/g");
@@ -341,7 +341,7 @@ static void a_reader_that_stands_still_is_told_of_an_overflow(void **s)
 	(void)pthread_mutex_lock(&w.lock);
 	w.stand_still = false;
 	(void)pthread_mutex_unlock(&w.lock);
-	boxtest_until(was_said, &lost, 20000);
+	boxtest_until(was_said, &lost, PATIENCE_MS);
 	assert_true(w.n < 40000);
 	sh("echo x >w/late/after"); /* also a directory whose making was not told */
 	hear(&w, "late/after; ");

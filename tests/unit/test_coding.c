@@ -82,7 +82,7 @@ static const struct pg_stmt runs = { "runs", "SELECT count(*) FROM runs", 0 };
 static long long count(const struct pg_stmt *q)
 {
 	struct err e = { 0 };
-	auto_pg struct pg *db = pg_take(pool, 5000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	auto_res struct pg_res *r = PG0(db, q, &e);
 	assert_non_null(r);
 	return pg_int(r, 0, 0);
@@ -115,7 +115,7 @@ static void a_task_is_one_run_one_session_and_one_job(void **s)
 	assert_int_equal(js_int(run, "costMillicents", -1), 0);
 	assert_int_equal(count(&queued), 1);
 	struct err e = { 0 };
-	auto_pg struct pg *db = pg_take(pool, 5000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	const json_t *lines = mem_json(mem, session_read(db, "acme", session, 0, 10, &e));
 	assert_int_equal(json_array_size(lines), 1);
 	assert_string_equal(js_str(json_array_get(lines, 0), "type"), "status");
@@ -236,7 +236,7 @@ static void a_credential_is_stored_sealed(void **s)
 	struct err e = { 0 };
 	static const struct pg_stmt q = { "sealed",
 		"SELECT sealed_credential, credential_user, runs::text FROM runs", 0 };
-	auto_pg struct pg *db = pg_take(pool, 5000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	auto_res struct pg_res *r = PG0(db, &q, &e);
 	assert_null(strstr(pg_str(r, 0, 2), SECRET));
 	assert_string_equal(pg_str(r, 0, 1), "x-access-token");
@@ -258,7 +258,7 @@ static void an_open_session_can_be_adopted_once(void **s)
 	(void)s;
 	struct err e = { 0 };
 	char mine[ID_MAX], closed[ID_MAX], theirs[ID_MAX];
-	auto_pg struct pg *db = pg_take(pool, 5000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	assert_int_equal(session_open(db, "acme", "coding", "t", "ann", NULL, mine, &e), 0);
 	assert_int_equal(session_open(db, "acme", "coding", "t", "ann", NULL, closed, &e), 0);
 	assert_int_equal(session_open(db, "other", "coding", "t", "bob", NULL, theirs, &e), 0);
@@ -306,7 +306,7 @@ static long long number(const char *sql)
 {
 	static int n;
 	struct err e = { 0 };
-	auto_pg struct pg *db = pg_take(pool, 5000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	/* A statement is prepared by its name, and known by its address. */
 	struct pg_stmt *q = mem_alloc(mem, sizeof *q);
 	*q = (struct pg_stmt){ mem_fmt(mem, "t_%d", n++), sql, 0 };
@@ -334,7 +334,7 @@ static void a_run_that_is_still_queued_is_stopped_at_once(void **s)
 	assert_non_null(js_get(run, "endedAt"));
 	struct err e = { 0 };
 	{
-		auto_pg struct pg *db = pg_take(pool, 5000, &e);
+		auto_pg struct pg *db = pg_take(pool, 60000, &e);
 		auto_json json_t *events = session_read(db, "acme", js_str(started, "session"), 0, 10, &e);
 		assert_int_equal(json_array_size(events), 2);
 		const json_t *last = json_array_get(events, 1);
@@ -353,7 +353,7 @@ static void *claim(void *arg)
 {
 	struct err e = { 0 };
 	auto_mem struct mem *m = mem_new();
-	auto_pg struct pg *db = pg_take(pool, 5000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	struct job j;
 	*(int *)arg = job_claim(db, m, "w", TASK_JOB_KIND, 30, &j, &e);
 	return NULL;
@@ -435,7 +435,7 @@ static bool lets_in(const char *token, const char *id, const struct op *table)
 {
 	struct err e = { 0 };
 	const struct principal *who = NULL;
-	auto_pg struct pg *db = pg_take(pool, 5000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	assert_int_equal(principal_of(mem, db, token, &who, &e), 0);
 	if (who == NULL)
 		return false;

@@ -78,7 +78,7 @@ static void get(const char *host, const char *path, const char *fields, struct b
 /* The first one after a change may still meet the state before it: until it is so, at most 5 s. */
 static void get_until(const char *host, const char *want, struct buf *answer)
 {
-	for (int64_t until = clock_ms() + 5000; clock_ms() < until; (void)usleep(5000)) {
+	for (int64_t until = clock_ms() + 60000; clock_ms() < until; (void)usleep(5000)) {
 		get(host, "/", "", answer);
 		if (strstr(buf_c(answer), want) != NULL)
 			return;

@@ -54,7 +54,7 @@ static void on_event(void *arg, const char *channel, const char *payload)
 	told++;
 	if (!confirms)
 		return;
-	auto_pg struct pg *db = pg_take(pool, 5000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	auto_res struct pg_res *r = db == NULL ? NULL : PG(db, &apply, &e, payload);
 	(void)r;
 }
@@ -224,7 +224,7 @@ static void a_change_that_is_not_in_force_says_so_and_stays_written(void **s)
 	assert_null(call(
 	    &member, "set_network_policy", "{\"id\":\"sbx_deaf\",\"allowedHosts\":[\"a.example\"]}", &e));
 	assert_int_equal(e.code, ERR_UNAVAILABLE);
-	auto_pg struct pg *db = pg_take(pool, 5000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	static const struct pg_stmt stored = { "t_stored", "SELECT network FROM sandboxes WHERE id = $1", 1 };
 	err_clear(&e);
 	auto_res struct pg_res *r = PG(db, &stored, &e, "sbx_deaf");
@@ -308,7 +308,7 @@ static void a_value_is_sealed_and_in_no_answer(void **s)
 	json_t *all = call(&admin, "list_egress_credentials", "{}", &e);
 	assert_int_equal(json_array_size(js_get(all, "data")), 1);
 	assert_null(strstr(js_dump(mem, all), "hunter2"));
-	auto_pg struct pg *db = pg_take(pool, 5000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	static const struct pg_stmt sealed = { "t_sealed",
 		"SELECT sealed FROM egress_credentials WHERE id = $1", 1 };
 	auto_res struct pg_res *r = PG(db, &sealed, &e, id);

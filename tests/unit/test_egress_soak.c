@@ -71,7 +71,7 @@ static int black_hole(int fill[BACKLOG_FILL])
 	return fd;
 }
 
-enum { BACK_MS = 20000 };
+enum { BACK_MS = 60000 };
 enum { KILLED, HOLE, REFUSED, HALF, PLAIN, DENIED, MID_HEAD, RESET, SOCKS_LEFT, VANISHED, KINDS_OF_END };
 
 static void begin(int fd, int kind)

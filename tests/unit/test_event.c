@@ -25,7 +25,7 @@ static const struct pg_stmt q_waiting = { "waiting",
 static struct pg *take(void)
 {
 	struct err e = { 0 };
-	struct pg *db = pg_take(pool, 10000, &e);
+	struct pg *db = pg_take(pool, 60000, &e);
 	assert_non_null(db);
 	return db;
 }
@@ -295,7 +295,7 @@ static int write_one(struct pg *db, struct writer *w, int i)
 static void *write_events(void *arg)
 {
 	struct writer *w = arg;
-	struct pg *db = pg_take(pool, 10000, &w->e);
+	struct pg *db = pg_take(pool, 60000, &w->e);
 	for (int i = 0; db != NULL && i < w->each; i++) {
 		int n = write_one(db, w, i);
 		if (n < 0) {
@@ -432,7 +432,7 @@ struct late {
 static void *append_late(void *arg)
 {
 	struct late *l = arg;
-	struct pg *db = pg_take(pool, 10000, &l->e);
+	struct pg *db = pg_take(pool, 60000, &l->e);
 	l->rc = db == NULL ? -1 : message(db, l->session, "from the old worker", &l->fence, &l->e);
 	if (db != NULL)
 		pg_put(db);

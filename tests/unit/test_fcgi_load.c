@@ -21,7 +21,7 @@
 #include "base/log.h"
 #include "io/fcgi_int.h"
 
-enum { WORKERS = 2, QUEUE = 2, STREAMS = 2, WAIT_MS = 20000 };
+enum { WORKERS = 2, QUEUE = 2, STREAMS = 2, WAIT_MS = 60000 };
 
 static struct nginxtest *nginx;
 static struct fcgi *core;

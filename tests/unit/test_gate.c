@@ -18,7 +18,7 @@
 #include "io/file.h"
 #include "sandbox/gate.h"
 
-enum { WAIT_MS = 10000, HELD = 8 };
+enum { WAIT_MS = 60000, HELD = 8 };
 
 static char top[] = "/tmp/gh_gate.XXXXXX", path[64];
 

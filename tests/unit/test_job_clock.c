@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "job/queue.h"
 
-enum { LEASE_S = 1, WAIT_MS = 15000 };
+enum { LEASE_S = 1, WAIT_MS = 60000 };
 
 static struct pgtest *server;
 static struct pg_pool *pool;
@@ -17,7 +17,7 @@ static struct pg_pool *pool;
 static struct pg *take(void)
 {
 	struct err e = { 0 };
-	struct pg *db = pg_take(pool, 10000, &e);
+	struct pg *db = pg_take(pool, 60000, &e);
 	assert_non_null(db);
 	return db;
 }

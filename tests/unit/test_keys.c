@@ -59,7 +59,7 @@ static const struct principal *principal(const char *key)
 {
 	struct err e = { 0 };
 	const struct principal *who = NULL;
-	auto_pg struct pg *db = pg_take(pool, 1000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	assert_non_null(db);
 	assert_int_equal(principal_of(mem, db, key, &who, &e), 0);
 	return who;
@@ -300,7 +300,7 @@ static int start_server(void **s)
 	pool = pg_pool_new(pgtest_conninfo(server), 2, 5000);
 	mem = mem_new();
 	struct err e = { 0 };
-	auto_pg struct pg *db = pg_take(pool, 1000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	return org_create(db, "acme", &e) + org_create(db, "other", &e);
 }
 

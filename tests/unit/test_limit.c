@@ -48,7 +48,7 @@ static int passed(const char *org, int n)
 static void set(const char *org, const char *requests, const char *runs)
 {
 	struct err e = { 0 };
-	auto_pg struct pg *db = pg_take(pool, 5000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	auto_res struct pg_res *row = NULL;
 	struct limit_org l = { requests, runs };
 	assert_non_null(db);
@@ -163,7 +163,7 @@ static void a_limit_is_a_number_or_the_default(void **s)
 	(void)s;
 	static const char *const bad[] = { "", "-1", "many", "1.5", "1000000001", "99999999999999999999" };
 	fresh_org("bad");
-	auto_pg struct pg *db = pg_take(pool, 5000, &(struct err){ 0 });
+	auto_pg struct pg *db = pg_take(pool, 60000, &(struct err){ 0 });
 	assert_non_null(db);
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		struct err e = { 0 };

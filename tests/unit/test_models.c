@@ -18,7 +18,7 @@
 #include "model/route.h"
 #include "sql/model.h"
 
-enum { PATIENCE_MS = 10000 };
+enum { PATIENCE_MS = 60000 };
 
 extern const struct op providers_ops[];
 
@@ -146,7 +146,7 @@ static void a_key_is_in_no_answer_and_sealed_in_its_row(void **s)
 	assert_int_equal(p->n_keys, 2);
 	assert_string_equal(secret_use(p->keys[0].secret), "sk-secret-2");
 	struct err e = { 0 };
-	auto_pg struct pg *db = pg_take(pool, 1000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	auto_res struct pg_res *rows = PG(db, &q_model_copy, &e, "acme");
 	assert_non_null(rows);
 	assert_null(strstr(pg_str(rows, 0, 5), "sk-secret"));
@@ -292,7 +292,7 @@ static void a_change_holds_in_every_process_at_once(void **s)
 	(void)works(&ada, "set_model_routing", "{\"allowAll\":true}");
 	becomes(there, "acme", "e/m", "acme:e/m");
 	struct err e = { 0 };
-	auto_pg struct pg *db = pg_take(pool, 1000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	auto_json json_t *at_most = js_pack("[s]", "x/y");
 	assert_int_equal(provider_org_set(db, "acme", "paid", at_most, &e), 0);
 	becomes(there, "acme", "e/m", "model_not_allowed");
@@ -488,7 +488,7 @@ static void providers_keys_are_sealed_anew_like_everything_else(void **s) /* SEC
 	(void)snprintf(two, sizeof two, "%064d\n%064d\n", 1, 2);
 	assert_int_equal(file_write(key_file, two, strlen(two), 0600, &e), 0);
 	assert_int_equal(seal_reload(keys, &e), 0);
-	auto_pg struct pg *db = pg_take(pool, 1000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	assert_int_equal(n, 1);
 	assert_true(reseal_uses(db, info[0].id, &e) > 0);
 	assert_int_equal(reseal_all(db, keys, NULL, NULL, &sum, &e), 0);

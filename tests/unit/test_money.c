@@ -139,7 +139,7 @@ static void settle_in_sql(void *arg, int i)
 	struct rush *r = arg;
 	struct err e = { 0 };
 	(void)i;
-	auto_pg struct pg *db = pg_take(mt.pool, 30000, &e);
+	auto_pg struct pg *db = pg_take(mt.pool, 60000, &e);
 	auto_res struct pg_res *q = db == NULL
 	    ? NULL
 	    : PG(db, &q_money_close, &e, r->org, "", "usd", "false", "false", "{twice}", "{NULL}", "{NULL}",
@@ -222,7 +222,7 @@ static void blow(struct hammer *h, unsigned *seed, struct mem *m)
 	int at = (int)(rand_r(seed) % 3), what = (int)(rand_r(seed) % 10);
 	long long amount = 1 + (long long)(rand_r(seed) % 50);
 	if (what == 0) {
-		auto_pg struct pg *db = pg_take(mt.pool, 30000, &e);
+		auto_pg struct pg *db = pg_take(mt.pool, 60000, &e);
 		const struct account a = { h->orgs[at], "", "usd", false };
 		auto_json json_t *v = db == NULL ? NULL
 						 : ledger_credit(db, &a, amount, fresh(m), "hammer", &e);

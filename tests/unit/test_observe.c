@@ -18,7 +18,7 @@
 #include "model/trace.h"
 #include "session/event.h"
 
-enum { PATIENCE_MS = 15000 };
+enum { PATIENCE_MS = 60000 };
 
 static struct pgtest *server;
 static struct pg_pool *pool;
@@ -259,7 +259,7 @@ static json_t *trace(const char *org, const char *id)
 	struct err e = { 0 };
 	int64_t end = clock_ms() + PATIENCE_MS;
 	for (;;) {
-		auto_pg struct pg *db = pg_take(pool, 1000, &e);
+		auto_pg struct pg *db = pg_take(pool, 60000, &e);
 		json_t *v = db == NULL ? NULL : trace_get(db, org, id, &e);
 		if (v != NULL)
 			return mem_json(mem, v);
@@ -273,7 +273,7 @@ static json_t *trace(const char *org, const char *id)
 static json_t *traces(const char *org, const char *before, int limit)
 {
 	struct err e = { 0 };
-	auto_pg struct pg *db = pg_take(pool, 1000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	json_t *rows = trace_list(db, org, before, limit, NULL, &e);
 	assert_non_null(rows);
 	return mem_json(mem, rows);
@@ -392,7 +392,7 @@ static void a_run_is_told_of_a_call_that_needed_more_than_one_attempt(void **s) 
 	(void)s;
 	struct err e = { 0 };
 	char session[ID_MAX];
-	auto_pg struct pg *db = pg_take(pool, 1000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	assert_int_equal(session_open(db, "acme", "coding", "A run", "ada", NULL, session, &e), 0);
 	struct observe *o = begin_with("TRACE_KEEP_HOURS=0\n");
 	struct call_record once = record("acme"), twice = record("acme");

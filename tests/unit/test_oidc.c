@@ -478,7 +478,7 @@ static int start_all(void **s)
 	if (file_tmpdir("/tmp", dir, sizeof dir, &e) != 0)
 		return -1;
 	(void)snprintf(file, sizeof file, "%s/conf", dir);
-	auto_pg struct pg *db = pg_take(pool, 1000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	return org_create(db, "acme", &e) + org_create(db, "other", &e);
 }
 

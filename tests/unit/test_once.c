@@ -88,7 +88,7 @@ static const struct op simple_op = { .id = "simple", .status = 200, .flags = OP_
 static json_t *keep(struct ctx *c, json_t *in, struct err *e)
 {
 	int n = ++runs;
-	auto_pg struct pg *db = pg_take(c->db, 5000, e);
+	auto_pg struct pg *db = pg_take(c->db, 60000, e);
 	static const struct pg_stmt insert = { "t_insert", "INSERT INTO made (n) VALUES ($1::int)", 1 };
 	if (db == NULL || once_begin(c, db, e) != 0)
 		return NULL;
@@ -111,7 +111,7 @@ static json_t *keep(struct ctx *c, json_t *in, struct err *e)
 static json_t *attach(struct ctx *c, json_t *was, struct err *e)
 {
 	static const struct pg_stmt count = { "t_count", "SELECT count(*) FROM made WHERE n = $1::int", 1 };
-	auto_pg struct pg *db = pg_take(c->db, 5000, e);
+	auto_pg struct pg *db = pg_take(c->db, 60000, e);
 	auto_res struct pg_res *r = db == NULL ? NULL
 					       : PG(db, &count, e, pg_num(c->mem, js_int(was, "made", 0)));
 	if (r == NULL)
@@ -151,7 +151,7 @@ static const struct pg_stmt made = { "t_made", "SELECT count(*) FROM made", 0 },
 static long long rows(const struct pg_stmt *q)
 {
 	struct err e = { 0 };
-	auto_pg struct pg *db = pg_take(pool, 5000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	auto_res struct pg_res *r = PG0(db, q, &e);
 	assert_non_null(r);
 	return pg_int(r, 0, 0);
@@ -328,7 +328,7 @@ static void what_is_stored_of_an_input_cannot_be_guessed_at_without_the_key(void
 	char plain[SHA256_HEX], first[SEAL_MAC];
 	struct err e = { 0 };
 	post("acme", &simple_op, "k", "{\"token\":\"1234\"}", "201 {\"n\":1}");
-	auto_pg struct pg *db = pg_take(pool, 5000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	auto_res struct pg_res *r = PG0(db, &q_hash, &e);
 	(void)snprintf(first, sizeof first, "%s", pg_str(r, 0, 0));
 	sha256_hex(text, strlen(text), plain);

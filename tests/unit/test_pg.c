@@ -60,7 +60,7 @@ static void auto_poolp(struct pg_pool **p)
 static struct pg *take(struct pg_pool *p)
 {
 	struct err e = { 0 };
-	struct pg *db = pg_take(p, 5000, &e);
+	struct pg *db = pg_take(p, 60000, &e);
 	assert_non_null(db);
 	return db;
 }
@@ -191,7 +191,7 @@ static void *work(void *arg)
 	struct worker *w = arg;
 	for (int i = 0; i < 100; i++) {
 		struct err e = { 0 };
-		auto_pg struct pg *db = pg_take(w->pool, 10000, &e);
+		auto_pg struct pg *db = pg_take(w->pool, 60000, &e);
 		if (db == NULL)
 			break;
 		char text[32];

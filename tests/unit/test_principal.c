@@ -55,7 +55,7 @@ static const struct principal *bearer(struct mem *m, const char *credential)
 static const char *make(struct mem *m, struct cred_new want, struct cred *got)
 {
 	struct err e = { 0 };
-	auto_pg struct pg *db = pg_take(pool, 1000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	assert_non_null(db);
 	assert_int_equal(cred_create(db, &want, got, &e), 0);
 	auto_secret struct secret *text = got->text;
@@ -94,7 +94,7 @@ static void only_the_hash_is_stored(void **s) /* ID-1 */
 	struct cred got;
 	const char *key = make(m, ada, &got), *secret = strchr(key + 3, '_') + 1;
 	struct err e = { 0 };
-	auto_pg struct pg *db = pg_take(pool, 1000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	auto_res struct pg_res *r = PG(db, &q_row, &e, got.id);
 	assert_non_null(r);
 	char hex[SHA256_HEX];
@@ -189,7 +189,7 @@ static void a_revoked_key_is_refused_at_once_on_another_connection(void **s) /* 
 	const char *key = make(m, ada, &got);
 	struct pg_pool *host2 = pg_pool_new(pgtest_conninfo(server), 1, 5000);
 	struct err e = { 0 };
-	struct pg *here = pg_take(pool, 1000, &e), *there = pg_take(host2, 1000, &e);
+	struct pg *here = pg_take(pool, 60000, &e), *there = pg_take(host2, 1000, &e);
 	const struct principal *who = NULL;
 	assert_int_equal(principal_of(m, there, key, &who, &e), 0);
 	assert_non_null(who);
@@ -298,7 +298,7 @@ static void a_sandboxs_token_ends_with_the_sandbox_and_with_the_key_that_asked_f
 	assert_int_equal(at_door(m, who, OP_E2B | OP_BOX), ERR_UPSTREAM);
 	assert_int_equal(at_door(m, at_e2b(m, "HTTP_X_ACCESS_TOKEN", other), OP_E2B | OP_BOX), ERR_NONE);
 	struct err e = { 0 };
-	auto_pg struct pg *db = pg_take(pool, 1000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	assert_int_equal(cred_revoke(db, "acme", CRED_KEY, got.id, &e), 0);
 	assert_null(at_e2b(m, "HTTP_X_ACCESS_TOKEN", other));
 	assert_null(at_e2b(m, "HTTP_X_ACCESS_TOKEN", box));
@@ -360,7 +360,7 @@ static void a_grant_and_a_run_token_know_what_they_are_for(void **s) /* FRG-3, I
 
 	/* The end of the run is the end of both, and of nothing of another org. */
 	struct err e = { 0 };
-	struct pg *db = pg_take(pool, 1000, &e);
+	struct pg *db = pg_take(pool, 60000, &e);
 	assert_int_equal(cred_revoke_session(db, "admin", "ses_1", &e), 0);
 	assert_non_null(bearer(m, grant));
 	assert_int_equal(cred_revoke_session(db, "acme", "ses_1", &e), 0);
@@ -475,7 +475,7 @@ static void orgs_have_slugs_and_exist_once(void **s)
 	static const char *const good[] = { "a", "0", "a-b", "a--b",
 		"1234567890123456789012345678901234567890" };
 	struct err e = { 0 };
-	auto_pg struct pg *db = pg_take(pool, 1000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		err_clear(&e);
 		assert_int_equal(org_create(db, bad[i], &e), -1);
@@ -521,7 +521,7 @@ static int start_server(void **s)
 	server = pgtest_start();
 	pool = pg_pool_new(pgtest_conninfo(server), 2, 5000);
 	struct err e = { 0 };
-	auto_pg struct pg *db = pg_take(pool, 1000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	return org_create(db, "acme", &e);
 }
 

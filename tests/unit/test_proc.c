@@ -199,7 +199,7 @@ static bool all_gone(struct witness *w)
 	char c;
 	(void)close(9);
 	(void)fcntl(w->read_end, F_SETFL, O_NONBLOCK);
-	for (int64_t end = clock_ms() + 5000; clock_ms() < end;) {
+	for (int64_t end = clock_ms() + 60000; clock_ms() < end;) {
 		ssize_t n = read(w->read_end, &c, 1);
 		if (n == 0) {
 			(void)close(w->read_end);

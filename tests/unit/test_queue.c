@@ -34,7 +34,7 @@ static const struct pg_stmt q_history = { "history",
 static struct pg *take(void)
 {
 	struct err e = { 0 };
-	struct pg *db = pg_take(pool, 10000, &e);
+	struct pg *db = pg_take(pool, 60000, &e);
 	assert_non_null(db);
 	return db;
 }
@@ -125,7 +125,7 @@ struct claimer {
 static void *claim_all(void *arg)
 {
 	struct claimer *c = arg;
-	struct pg *db = pg_take(pool, 10000, &c->e);
+	struct pg *db = pg_take(pool, 60000, &c->e);
 	if (db == NULL)
 		return NULL;
 	struct mem *m = mem_new();
@@ -298,7 +298,7 @@ static void a_job_far_behind_the_mark_is_found_by_the_next_rescan(void **s)
 	assert_string_equal(new.subject, "new");
 	assert_int_equal(job_release(db, &old, &e), 0);
 	struct job j = { 0 };
-	int64_t until = clock_ms() + 10000;
+	int64_t until = clock_ms() + 60000;
 	int rc;
 	/* A worker asks again until there is something: the contract is one second. */
 	do

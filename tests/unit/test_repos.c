@@ -150,7 +150,7 @@ static void a_grant_is_for_one_branch_that_is_not_the_default(void **s) /* FRG-3
 	    &ada, "issue_grant", js_pack("{s:s, s:s, s:i}", "repo", "work", "ref", "agent/x", "ttlSec", 60));
 	struct err e = { 0 };
 	const struct principal *who;
-	auto_pg struct pg *db = pg_take(forgetest.pool, 1000, &e);
+	auto_pg struct pg *db = pg_take(forgetest.pool, 60000, &e);
 	assert_int_equal(principal_of(forgetest.mem, db, js_str(out, "grant"), &who, &e), 0);
 	assert_non_null(who);
 	assert_string_equal(who->repo, "work");
@@ -193,7 +193,7 @@ static void a_grant_is_listed_until_it_is_taken_back(void **s) /* FRG-3, ID-4 */
 	(void)must(&ada, "revoke_grant", js_pack("{s:s, s:s}", "repo", "taken", "id", id));
 	struct err e = { 0 };
 	const struct principal *who;
-	auto_pg struct pg *db = pg_take(forgetest.pool, 1000, &e);
+	auto_pg struct pg *db = pg_take(forgetest.pool, 60000, &e);
 	assert_int_equal(principal_of(forgetest.mem, db, js_str(out, "grant"), &who, &e), 0);
 	assert_null(who);
 	pg_put(steal(db));
@@ -213,7 +213,7 @@ static void a_grant_ends_with_its_repository(void **s) /* FRG-3 */
 	create("brief");
 	struct err e = { 0 };
 	const struct principal *who;
-	auto_pg struct pg *db = pg_take(forgetest.pool, 1000, &e);
+	auto_pg struct pg *db = pg_take(forgetest.pool, 60000, &e);
 	assert_int_equal(principal_of(forgetest.mem, db, js_str(out, "grant"), &who, &e), 0);
 	assert_null(who);
 	pg_put(steal(db));

@@ -41,7 +41,7 @@ static void file_is(const char *a, const char *b)
 static struct pg *take(void)
 {
 	struct err e = { 0 };
-	struct pg *db = pg_take(pool, 5000, &e);
+	struct pg *db = pg_take(pool, 60000, &e);
 	assert_non_null(db);
 	return db;
 }
@@ -147,7 +147,7 @@ static void killed_half_way_it_has_cost_nothing_and_goes_on(void **state)
 	assert_true(child >= 0);
 	if (child == 0) {
 		struct pg_pool *own = pg_pool_new(pgtest_conninfo(server), 1, 5000);
-		struct pg *db = pg_take(own, 5000, &e);
+		struct pg *db = pg_take(own, 60000, &e);
 		(void)(db != NULL && reseal_all(db, k, die, &batches, &sum, &e));
 		_exit(1);
 	}

@@ -44,7 +44,7 @@ static void work_while(struct done *d, void (*act)(struct done *d))
 {
 	pthread_t thread;
 	auto_free char *path = gittest_path(&gits, "started");
-	int64_t until = clock_ms() + 30000;
+	int64_t until = clock_ms() + 60000;
 	assert_int_equal(pthread_create(&thread, NULL, work_thread, d), 0);
 	while (access(path, F_OK) != 0 && clock_ms() < until)
 		(void)poll(NULL, 0, 10);
@@ -56,7 +56,7 @@ static void work_while(struct done *d, void (*act)(struct done *d))
 static void stop(struct done *d)
 {
 	struct err e = { 0 };
-	auto_pg struct pg *db = pg_take(pool, 5000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	auto_json json_t *row = runs_stop(db, &ann, d->ids.run, &e);
 	assert_non_null(js_str(row, "stopRequestedAt"));
 	task_raise(&d->hold, TASK_STOP); /* as the notification does */
@@ -110,7 +110,7 @@ static void only_who_started_a_run_and_admins_may_stop_it(void **s)
 	struct done d = { 0 };
 	struct err e = { 0 };
 	post(&d, js_pack("{s:s,s:s}", "tool", "python", "prompt", "1"));
-	auto_pg struct pg *db = pg_take(pool, 5000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	assert_null(runs_stop(db, &bob, d.ids.run, &e));
 	assert_int_equal(e.code, ERR_FORBIDDEN);
 	err_clear(&e);

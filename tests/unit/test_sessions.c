@@ -104,7 +104,7 @@ static json_t *call_for(struct call *k, const struct principal *who, const char 
 static void made(const char *org, const char *parent, char id[ID_MAX])
 {
 	struct err e = { 0 };
-	auto_pg struct pg *db = pg_take(pool, 5000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	assert_non_null(db);
 	assert_int_equal(session_open(db, org, "coding", "A title", "ann", parent, id, &e), 0);
 	for (int i = 0; i < 4; i++)

@@ -242,7 +242,7 @@ static void a_line_that_names_its_session_is_told_as_it_is(void **s)
 	char root[ID_MAX];
 	session_made(pool, "admin", NULL, root);
 	auto_json json_t *own = js_pack("{s:s, s:s}", "session", root, "phase", "start");
-	auto_pg struct pg *db = pg_take(pool, 5000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	assert_int_equal(session_append(db, "admin", root, "status", own, NULL, &e), 0);
 	session_ends(pool, "admin", root);
 	k.root = root;

@@ -58,7 +58,7 @@ static int mounted(const char *name, uid_t base)
 static void gone(const char *name)
 {
 	struct err e = { 0 };
-	if (volume_settle(&v, name, clock_ms() + 5000, &e) != 0)
+	if (volume_settle(&v, name, clock_ms() + 60000, &e) != 0)
 		fail_msg("%s", e.msg);
 }
 

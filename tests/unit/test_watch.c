@@ -29,7 +29,7 @@ void log_kv(enum log_level level, const char *msg, ...)
 static void is_whole(const struct client *k, const char *id, long long after)
 {
 	struct err e = { 0 };
-	auto_pg struct pg *db = pg_take(pool, 10000, &e);
+	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	assert_non_null(db);
 	auto_json json_t *want = session_read(db, "admin", id, after, 1000000, &e);
 	auto_json json_t *got = client_lines(k);
