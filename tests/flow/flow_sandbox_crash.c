@@ -138,12 +138,12 @@ static void a_row_whose_api_died_is_closed(void **s)
 	ask_begin(&a, "/v1/sandboxes", json_object());
 	assert_true(stack_crash_reached(&stack, "sandbox.row", 30));
 	stack_kill(&stack, "api1");
+	assert_int_equal(live_rows(), 1);
 	stack_crash_release(&stack, "sandbox.row");
 	stack_start(&stack, "api1");
 	stack_ready(&stack);
 	ask_end(&a);
 	ask_free(&a);
-	assert_int_equal(live_rows(), 1);
 	wait_no_live_rows(40);
 	auto_buf struct buf why = BUF(300);
 	stack_sql(&stack, "select error from sandboxes order by id desc limit 1", &why);

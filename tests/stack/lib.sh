@@ -4,11 +4,21 @@
 
 die() { echo "gatehouse: $*" >&2; exit 1; }
 
-# Nothing for a zombie: some init processes reap seconds later.
-starttime() { sed -E 's/.*\) //; /^Z/d' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20; }
+# All of these are asked very often, of every process there is: without a fork, which is dear on some virtual machines.
+nap() { read -rt "$1" -u "$naps" || true; } # seconds
+exec {naps}<> <(:)                         # open at both ends, and nobody writes
+# look PID: of /proc/PID/stat: state, session and starttime, all empty when there is none. Some init processes reap a zombie seconds
+# later: it counts as none.
+look() {
+  local line fields
+  state='' session='' starttime=''
+  { read -r line <"/proc/$1/stat"; } 2>/dev/null || return 0
+  read -ra fields <<<"${line##*) }"
+  [ "${fields[0]:-Z}" = Z ] || state=${fields[0]} session=${fields[3]} starttime=${fields[19]}
+}
 alive() { # alive FILE: is the process of that pid file running?
   local pid start
-  [ -s "$1" ] && read -r pid start <"$1" && [ -n "$start" ] && [ "$(starttime "$pid")" = "$start" ]
+  [ -s "$1" ] && read -r pid start <"$1" && [ -n "$start" ] && look "$pid" && [ "$starttime" = "$start" ]
 }
 pid_of() { local pid rest; read -r pid rest <"$1" && echo "$pid"; }
 # launch FILE LOG COMMAND…: in a session of its own. It writes its pid file itself, before it is the command, and a signal to this
@@ -19,42 +29,43 @@ launch() {
   shift 2
   trap 'interrupted=1' INT TERM HUP
   (
-    exec 8>&- 9>&- >>"$log" 2>&1 </dev/null # the locks are not its own
-    me=$BASHPID
-    echo "$me $(starttime "$me")" >"$file.new" && mv "$file.new" "$file"
+    exec 8>&- 9>&- {naps}>&- >>"$log" 2>&1 </dev/null # the locks are not its own
+    look "$BASHPID"
+    echo "$BASHPID $starttime" >"$file.new" && mv "$file.new" "$file"
     cd / && exec setsid "$@"
   ) &
   pid=$!
-  while [ -e "/proc/$pid" ] && [ "$(session_of "$pid")" != "$pid" ] && [ $SECONDS -lt $deadline ]; do sleep 0.01; done
+  while look "$pid" && [ -n "$state" ] && [ "$session" != "$pid" ] && [ $SECONDS -lt $deadline ]; do nap 0.01; done
   trap - INT TERM HUP
   [ -z "$interrupted" ] || exit 130
 }
-session_of() { sed -E 's/.*\) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f4; }
 # end_strays DIR: daemons whose binary is in DIR and of which no pid file tells (this script was killed, a pid file was removed).
 end_strays() {
-  local p pid exe known strays=() deadline=$((SECONDS + 20))
-  known=" $(cat "$dir/pid/"* 2>/dev/null | cut -d' ' -f1 | tr '\n' ' ' || true)"
-  for p in /proc/[0-9]*; do
-    pid=${p#/proc/}
-    exe=$(readlink "$p/exe" 2>/dev/null) || continue
-    case $exe in "$1/gatehouse-box"*) continue ;; "$1/gatehouse-"*) ;; *) continue ;; esac
+  local pid start file known=' ' strays=() deadline=$((SECONDS + 20))
+  for file in "$dir/pid/"*; do
+    [ ! -s "$file" ] || { read -r pid start <"$file" && known+="$pid "; }
+  done
+  for pid in $(find /proc/[0-9]* -maxdepth 1 -name exe -lname "$1/gatehouse-*" ! -lname "$1/gatehouse-box*" -printf '%h ' 2>/dev/null); do
+    pid=${pid#/proc/}
     case $known in *" $pid "*) continue ;; esac
-    [ "$(session_of "$pid")" = "$pid" ] || continue # what a daemon has started is the daemon's to end
-    strays+=("$pid:$(starttime "$pid")")
+    look "$pid"
+    [ "$session" = "$pid" ] || continue # what a daemon has started is the daemon's to end
+    strays+=("$pid:$starttime")
     kill -TERM "$pid" 2>/dev/null || true
   done
-  for p in ${strays[@]+"${strays[@]}"}; do
-    while [ "$(starttime "${p%:*}")" = "${p#*:}" ]; do
-      [ $SECONDS -lt $deadline ] || kill -KILL "${p%:*}" 2>/dev/null || true
-      sleep 0.05
+  for pid in ${strays[@]+"${strays[@]}"}; do
+    while look "${pid%:*}" && [ "$starttime" = "${pid#*:}" ]; do
+      [ $SECONDS -lt $deadline ] || kill -KILL "${pid%:*}" 2>/dev/null || true
+      nap 0.05
     done
   done
 }
 end_session() { # what a killed process left in its session (nginx's workers): every part is started with setsid
-  local pid rest p
-  [ -s "$1" ] && read -r pid rest <"$1" && [ -n "$pid" ] || return 0
+  local leader rest p
+  [ -s "$1" ] && read -r leader rest <"$1" && [ -n "$leader" ] || return 0
   for p in /proc/[0-9]*; do
-    [ "$(session_of "${p#/proc/}")" = "$pid" ] && kill -KILL "${p#/proc/}" 2>/dev/null || true
+    look "${p#/proc/}"
+    [ "$session" != "$leader" ] || kill -KILL "${p#/proc/}" 2>/dev/null || true
   done
 }
 end_pid() { # end_pid FILE [SIGNAL] [SECONDS]: signal, wait, kill; the file is removed
@@ -63,9 +74,9 @@ end_pid() { # end_pid FILE [SIGNAL] [SECONDS]: signal, wait, kill; the file is r
     pid=$(pid_of "$file")
     kill "-${2:-TERM}" "$pid" 2>/dev/null || true
     deadline=$((SECONDS + ${3:-15}))
-    while alive "$file" && [ $SECONDS -lt $deadline ]; do sleep 0.05; done
+    while alive "$file" && [ $SECONDS -lt $deadline ]; do nap 0.02; done
     if alive "$file"; then kill -KILL "$pid" 2>/dev/null || true; fi
-    while alive "$file"; do sleep 0.02; done
+    while alive "$file"; do nap 0.02; done
   fi
   rm -f "$file"
 }

@@ -192,14 +192,14 @@ start_pg() {
   # After a kill PostgreSQL takes its predecessor's zombie for alive; it goes when init gets to it.
   local stale deadline=$((SECONDS + 20))
   stale=$(head -1 "$dir/pg/postmaster.pid" 2>/dev/null || true)
-  while [ -n "$stale" ] && kill -0 "$stale" 2>/dev/null && [ $SECONDS -lt $deadline ]; do sleep 0.05; done
+  while [ -n "$stale" ] && kill -0 "$stale" 2>/dev/null && [ $SECONDS -lt $deadline ]; do nap 0.05; done
   rm -f "$run/pg/.s.PGSQL.5432" "$run/pg/.s.PGSQL.5432.lock"
   launch "$pids/pg" "$log/pg.log" setpriv --reuid=postgres --regid=postgres --clear-groups -- "$bin/postgres" -D "$dir/pg"
   deadline=$((SECONDS + 60))
   until "$bin/pg_isready" -q -h "$run/pg" -U postgres -d postgres -t 1; do
     alive "$pids/pg" || die "PostgreSQL ended at start: $(tail -1 "$log/pg.log")"
     [ $SECONDS -lt $deadline ] || die "PostgreSQL did not come up within 60 s: $(tail -1 "$log/pg.log")"
-    sleep 0.05
+    nap 0.05
   done
   if [ ! -f "$dir/pg/gatehouse.made" ]; then
     psql -q -h "$run/pg" -U postgres -d postgres -v ON_ERROR_STOP=1 >/dev/null <<<"
@@ -218,7 +218,7 @@ start_nginx() {
   for port in $PORTS $E2B_PORT $E2B_HTTP_PORT; do
     until port_taken "$port" && alive "$pids/nginx"; do
       alive "$pids/nginx" && [ $SECONDS -lt $deadline ] || die "nginx ended at start: $(tail -1 "$log/nginx.log")"
-      sleep 0.02
+      nap 0.02
     done
   done
 }
@@ -279,18 +279,22 @@ refusal() { # why no node offers sandboxes, when all of them have said so
     WHERE heartbeat_at > now() - interval '15 s' HAVING count(*) = $NODES AND bool_and(refusal <> '')" 2>/dev/null || true
 }
 wait_ready() {
-  local port deadline=$((SECONDS + 60)) p why
+  local port deadline=$((SECONDS + 60)) looked=$SECONDS
   for port in $PORTS; do
     until [ "$(curl -s -o /dev/null -w '%{http_code}' --max-time 3 --cacert "$dir/tls/cert.pem" "https://127.0.0.1:$port/ready")" = 200 ]; do
-      for p in $(parts); do
-        alive "$pids/$p" || die "$p ended at start: $(tail -1 "$log/$p.log")"
-      done
-      why=$(refusal)
-      [ -z "$why" ] || die "no sandboxes on this host: $why"
+      [ $SECONDS = $looked ] || { looked=$SECONDS; look_for_reasons; }
       [ $SECONDS -lt $deadline ] || die "not ready within 60 s: $(curl -s --max-time 3 --cacert "$dir/tls/cert.pem" "https://127.0.0.1:$port/ready")"
-      sleep 0.1
+      nap 0.1
     done
   done
+}
+look_for_reasons() { # why it will never be ready
+  local p why
+  for p in $(parts); do
+    alive "$pids/$p" || die "$p ended at start: $(tail -1 "$log/$p.log")"
+  done
+  why=$(refusal)
+  [ -z "$why" ] || die "no sandboxes on this host: $why"
 }
 up() {
   local p
