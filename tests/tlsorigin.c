@@ -24,7 +24,7 @@ struct tlsorigin {
 	_Atomic int handshakes;
 };
 
-static void certificate(struct tlsorigin *o, const char *name, const char *ca_path, long ends_s)
+struct ssl_ctx_st *tlsorigin_ctx(const char *name, const char *ca_path, long ends_s)
 {
 	char san[128];
 	EVP_PKEY *key = EVP_EC_gen("P-256");
@@ -47,11 +47,12 @@ static void certificate(struct tlsorigin *o, const char *name, const char *ca_pa
 	assert_non_null(f);
 	assert_int_equal(PEM_write_X509(f, x), 1);
 	(void)fclose(f);
-	o->ctx = SSL_CTX_new(TLS_server_method());
-	assert_int_equal(SSL_CTX_use_certificate(o->ctx, x), 1);
-	assert_int_equal(SSL_CTX_use_PrivateKey(o->ctx, key), 1);
+	SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
+	assert_int_equal(SSL_CTX_use_certificate(ctx, x), 1);
+	assert_int_equal(SSL_CTX_use_PrivateKey(ctx, key), 1);
 	X509_free(x);
 	EVP_PKEY_free(key);
+	return ctx;
 }
 
 static int answer(struct tlsorigin *o, SSL *ssl, const char *head)
@@ -107,7 +108,7 @@ static struct tlsorigin *start(
 	assert_int_equal(inet_pton(AF_INET, address, &a.sin_addr), 1);
 	o->seen = BUF(SEEN_MAX);
 	(void)pthread_mutex_init(&o->lock, NULL);
-	certificate(o, name, ca_path, ends_s);
+	o->ctx = tlsorigin_ctx(name, ca_path, ends_s);
 	o->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	(void)setsockopt(o->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
 	assert_int_equal(bind(o->fd, (struct sockaddr *)&a, sizeof a), 0);

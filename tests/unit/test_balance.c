@@ -4,18 +4,16 @@
  */
 #include "../t.h"
 
-#include <arpa/inet.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 
+#include "../billing.h"
 #include "../moneytest.h"
 #include "base/clock.h"
 #include "base/js.h"
-#include "io/file.h"
 #include "io/http.h"
 #include "money/balance.h"
 
@@ -25,61 +23,29 @@ enum mode { OK, DOWN, FAILS, OTHER, PAGE };
 
 static struct {
 	pthread_mutex_t lock;
-	pthread_t thread;
-	int fd, asked;
+	int asked;
 	enum mode mode;
 	long long holds;
 	char last[1024]; /* the head of the last request */
 } service = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-static void value(const char *line, const char *name, char out[64])
+static void answer(const struct buf *request, size_t head, struct buf *out)
 {
-	out[0] = 0;
-	const char *at = strstr(line, name);
-	if (at != NULL)
-		(void)snprintf(out, 64, "%.*s", (int)strcspn(at + strlen(name), "& "), at + strlen(name));
-}
-
-static void answer(int fd)
-{
-	char head[1024], org_[64], subject[64], currency[64], body[400] = "<html>no</html>", text[600];
-	size_t n = 0;
-	ssize_t got;
-	while (n < sizeof head - 1 && (got = read(fd, head + n, sizeof head - 1 - n)) > 0) {
-		n += (size_t)got;
-		head[n] = 0;
-		if (strstr(head, "\r\n\r\n") != NULL)
-			break;
-	}
-	value(head, "?org=", org_);
-	value(head, "&subject=", subject);
-	value(head, "&currency=", currency);
+	char org_[64], subject[64], currency[64], body[400] = "<html>no</html>";
+	billing_value(request, "?org=", org_);
+	billing_value(request, "&subject=", subject);
+	billing_value(request, "&currency=", currency);
 	(void)pthread_mutex_lock(&service.lock);
 	service.asked++;
-	memcpy(service.last, head, n + 1);
+	(void)snprintf(service.last, sizeof service.last, "%.*s", (int)head, buf_c(request));
 	if (service.mode != PAGE)
 		(void)snprintf(body, sizeof body,
 		    "{\"org\":\"%s\",\"subject\":\"%s\",\"currency\":\"%s\",\"test\":false,"
 		    "\"availableMillicents\":%lld}",
 		    service.mode == OTHER ? "somebody" : org_, subject, currency, service.holds);
-	(void)snprintf(text, sizeof text, "HTTP/1.1 %s\r\nContent-Length: %zu\r\n\r\n%s",
-	    service.mode == FAILS ? "500 No" : "200 OK", strlen(body), body);
+	if (service.mode != DOWN)
+		billing_say(out, service.mode == FAILS ? "500 No" : "200 OK", body);
 	(void)pthread_mutex_unlock(&service.lock);
-	(void)!write(fd, text, strlen(text));
-}
-
-static void *serve(void *arg)
-{
-	(void)arg;
-	for (int fd; (fd = accept4(service.fd, NULL, NULL, SOCK_CLOEXEC)) >= 0; (void)close(fd)) {
-		(void)pthread_mutex_lock(&service.lock);
-		bool down = service.mode == DOWN;
-		service.asked += down;
-		(void)pthread_mutex_unlock(&service.lock);
-		if (!down)
-			answer(fd);
-	}
-	return NULL;
 }
 
 static void service_says(enum mode mode, long long holds)
@@ -327,37 +293,22 @@ static void without_the_setting_the_entries_are_the_balance(void **s)
 	free(url);
 }
 
-static char dir[64];
+static struct billing *billing;
 
 static int setup(void **s)
 {
-	struct err e = { 0 };
-	char url[80], file[96];
-	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t n = sizeof at;
 	http_setup();
-	service.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	assert_int_equal(bind(service.fd, (const struct sockaddr *)&at, sizeof at), 0);
-	assert_int_equal(listen(service.fd, 64), 0);
-	assert_int_equal(getsockname(service.fd, (struct sockaddr *)&at, &n), 0);
-	(void)snprintf(url, sizeof url, "http://127.0.0.1:%d/balance", ntohs(at.sin_port));
-	assert_int_equal(pthread_create(&service.thread, NULL, serve, NULL), 0);
-	assert_int_equal(file_tmpdir("/tmp", dir, sizeof dir, &e), 0);
-	(void)snprintf(file, sizeof file, "%s/key", dir);
-	assert_int_equal(file_write(file, "the-key\n", 8, 0600, &e), 0);
-	assert_int_equal(setenv("BILLING_BALANCE_URL", url, 1), 0);
-	assert_int_equal(setenv("BILLING_BALANCE_KEY_FILE", file, 1), 0);
-	assert_int_equal(setenv("BILLING_REPORT_URL", url, 1), 0);
+	billing = billing_start(false, answer);
+	assert_int_equal(setenv("BILLING_BALANCE_URL", billing_url(billing, "/balance"), 1), 0);
+	assert_int_equal(setenv("BILLING_BALANCE_KEY_FILE", billing_key_file(billing), 1), 0);
+	assert_int_equal(setenv("BILLING_REPORT_URL", billing_url(billing, "/usage"), 1), 0);
 	return moneytest_setup(s);
 }
 
 static int teardown(void **s)
 {
-	struct err e = { 0 };
-	(void)shutdown(service.fd, SHUT_RDWR);
-	(void)pthread_join(service.thread, NULL);
-	(void)close(service.fd);
-	return moneytest_teardown(s) != 0 ? -1 : file_rmtree(dir, &e);
+	billing_end(billing);
+	return moneytest_teardown(s);
 }
 
 int main(void)

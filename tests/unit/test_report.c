@@ -4,19 +4,17 @@
  */
 #include "../t.h"
 
-#include <arpa/inet.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 
+#include "../billing.h"
 #include "../moneytest.h"
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/js.h"
-#include "io/file.h"
 #include "io/http.h"
 #include "money/keeper.h"
 
@@ -27,8 +25,6 @@ enum { ROWS_MAX = 2000, BATCHES_MAX = 200 };
 
 static struct {
 	pthread_mutex_t lock;
-	pthread_t thread;
-	int fd, port;
 	enum mode mode;
 	char ids[ROWS_MAX][ID_MAX]; /* of rows that were acknowledged */
 	int n, batches, sizes[BATCHES_MAX];
@@ -36,15 +32,6 @@ static struct {
 	bool authorised;
 	char silent_first[ID_MAX];
 } service = { .lock = PTHREAD_MUTEX_INITIALIZER };
-
-static bool whole(const struct buf *b, size_t *head)
-{
-	const char *end = strstr(buf_c(b), "\r\n\r\n"), *length = strcasestr(buf_c(b), "content-length:");
-	if (end == NULL || length == NULL)
-		return false;
-	*head = (size_t)(end - buf_c(b)) + 4;
-	return b->n >= *head + strtoul(length + strlen("content-length:"), NULL, 10);
-}
 
 /* The lock is held. */
 static void take_batch(const struct buf *b, size_t head)
@@ -66,39 +53,18 @@ static void take_batch(const struct buf *b, size_t head)
 		service.sizes[service.batches++] = (int)n;
 }
 
-static void serve_one(int fd)
+static void answer(const struct buf *request, size_t head, struct buf *out)
 {
-	auto_buf struct buf b = BUF(1 << 20);
-	size_t head;
-	char p[8192];
-	ssize_t n;
-	while (!whole(&b, &head) && (n = read(fd, p, sizeof p)) > 0)
-		(void)buf_add(&b, p, (size_t)n);
 	(void)pthread_mutex_lock(&service.lock);
 	service.seen++;
-	service.authorised = strstr(buf_c(&b), "Authorization: Bearer the-key\r\n") != NULL;
-	const char *answer = service.mode == FAILS ? "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"
-						   : "HTTP/1.1 204 Fine\r\n\r\n";
-	if (service.mode == SILENT)
-		answer = "";
-	if (service.mode != FAILS && whole(&b, &head))
-		take_batch(&b, head);
+	service.authorised = billing_authorised(request);
+	if (service.mode == FAILS)
+		billing_say(out, "500 No", "");
+	else if (service.mode != DOWN)
+		take_batch(request, head);
+	if (service.mode == OK)
+		(void)buf_str(out, "HTTP/1.1 204 Fine\r\n\r\n");
 	(void)pthread_mutex_unlock(&service.lock);
-	(void)!write(fd, answer, strlen(answer));
-}
-
-static void *serve(void *arg)
-{
-	(void)arg;
-	for (int fd; (fd = accept4(service.fd, NULL, NULL, SOCK_CLOEXEC)) >= 0; (void)close(fd)) {
-		(void)pthread_mutex_lock(&service.lock);
-		bool down = service.mode == DOWN;
-		service.seen += down;
-		(void)pthread_mutex_unlock(&service.lock);
-		if (!down)
-			serve_one(fd);
-	}
-	return NULL;
 }
 
 static void service_is(enum mode mode)
@@ -319,26 +285,14 @@ static void a_key_that_others_can_read_is_refused(void **s)
 	assert_int_equal(chmod(file, 0600), 0);
 }
 
-static char dir[64];
+static struct billing *billing;
 
 static int setup(void **s)
 {
-	struct err e = { 0 };
-	char url[80], file[96];
-	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-	socklen_t n = sizeof at;
 	http_setup();
-	service.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	assert_int_equal(bind(service.fd, (const struct sockaddr *)&at, sizeof at), 0);
-	assert_int_equal(listen(service.fd, 16), 0);
-	assert_int_equal(getsockname(service.fd, (struct sockaddr *)&at, &n), 0);
-	(void)snprintf(url, sizeof url, "http://127.0.0.1:%d/usage", ntohs(at.sin_port));
-	assert_int_equal(pthread_create(&service.thread, NULL, serve, NULL), 0);
-	assert_int_equal(file_tmpdir("/tmp", dir, sizeof dir, &e), 0);
-	(void)snprintf(file, sizeof file, "%s/key", dir);
-	assert_int_equal(file_write(file, "the-key\n", 8, 0600, &e), 0);
-	assert_int_equal(setenv("BILLING_REPORT_URL", url, 1), 0);
-	assert_int_equal(setenv("BILLING_REPORT_KEY_FILE", file, 1), 0);
+	billing = billing_start(false, answer);
+	assert_int_equal(setenv("BILLING_REPORT_URL", billing_url(billing, "/usage"), 1), 0);
+	assert_int_equal(setenv("BILLING_REPORT_KEY_FILE", billing_key_file(billing), 1), 0);
 	if (moneytest_setup(s) != 0)
 		return -1;
 	auto_mem struct mem *m = mem_new();
@@ -348,12 +302,9 @@ static int setup(void **s)
 
 static int teardown(void **s)
 {
-	struct err e = { 0 };
 	free((void *)(uintptr_t)slug);
-	(void)shutdown(service.fd, SHUT_RDWR);
-	(void)pthread_join(service.thread, NULL);
-	(void)close(service.fd);
-	return moneytest_teardown(s) != 0 ? -1 : file_rmtree(dir, &e);
+	billing_end(billing);
+	return moneytest_teardown(s);
 }
 
 int main(void)
