@@ -4,12 +4,15 @@
  */
 #include "../t.h"
 
+#include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "../moneytest.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/js.h"
 #include "io/migrate.h"
 
@@ -309,6 +312,148 @@ static void a_call_that_the_database_refuses_takes_no_other_with_it(void **s)
 	the_books_are_right();
 }
 
+/*
+ * From here on that table refuses rows of requests "bad-…". Rows are counted as they are tried, those of a statement that fails too: a
+ * sequence is not rolled back.
+ */
+static void refuse_bad(const char *table)
+{
+	sql("CREATE SEQUENCE tried_%1$s; CREATE FUNCTION try_%1$s() RETURNS trigger LANGUAGE plpgsql AS $$ "
+	    "BEGIN PERFORM "
+	    "nextval('tried_%1$s'); IF NEW.request LIKE 'bad-%%' THEN RAISE EXCEPTION 'bad'; END IF; RETURN "
+	    "NEW; END $$; "
+	    "CREATE TRIGGER tried BEFORE INSERT ON %1$s FOR EACH ROW EXECUTE FUNCTION try_%1$s()",
+	    table);
+}
+
+/* Since it was asked last; asking counts, too. */
+static long long tries(const char *table)
+{
+	static const struct pg_stmt q = { "t_tries", "SELECT nextval($1::regclass)", 1 };
+	static long long last_of[2];
+	long long *last = &last_of[strcmp(table, "reservations") == 0];
+	struct err e = { 0 };
+	char name[40];
+	(void)snprintf(name, sizeof name, "tried_%s", table);
+	auto_pg struct pg *db = take();
+	auto_res struct pg_res *r = PG(db, &q, &e, name);
+	assert_non_null(r);
+	long long n = pg_int(r, 0, 0) - *last - 1;
+	*last += n + 1;
+	return n;
+}
+
+enum { MIXED = 9, BAD = 4 };
+struct mixed {
+	const char *slug;
+	struct gate_ask asks[MIXED];
+	struct gate_call *calls[MIXED];
+	struct err errs[MIXED];
+	atomic_int here;
+};
+
+static bool somebody_waits_for_the_account(void)
+{
+	static const struct pg_stmt q = { "t_waits",
+		"SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND "
+		"wait_event_type = 'Lock'",
+		0 };
+	struct err e = { 0 };
+	auto_pg struct pg *db = take();
+	auto_res struct pg_res *r = PG0(db, &q, &e);
+	assert_non_null(r);
+	return pg_bool(r, 0, 0);
+}
+
+/* The last one holds the account's row until all others have come, so that they are asked for together. */
+static void come(void *arg, int i)
+{
+	struct mixed *x = arg;
+	if (i < MIXED) {
+		(void)atomic_fetch_add(&x->here, 1);
+		(void)gate_reserve(mt.gate, &x->asks[i], &x->calls[i], NULL, &x->errs[i]);
+		return;
+	}
+	static const struct pg_stmt q = { "t_lock", "SELECT 1 FROM accounts WHERE org = $1 FOR UPDATE", 1 };
+	struct err e = { 0 };
+	auto_pg struct pg *db = take();
+	assert_int_equal(pg_begin(db, &e), 0);
+	auto_res struct pg_res *r = PG(db, &q, &e, x->slug);
+	assert_non_null(r);
+	while (atomic_load(&x->here) < MIXED || !somebody_waits_for_the_account())
+		(void)poll(NULL, 0, 5);
+	assert_int_equal(pg_commit(db, &e), 0);
+}
+
+/* refused: one of nine is, by the database; each of the others has its reservation. */
+static void come_together(struct mem *m, struct mixed *x, bool refused)
+{
+	atomic_store(&x->here, 0);
+	for (int i = 0; i < MIXED; i++) {
+		x->asks[i] = ask_of(m, x->slug, 10);
+		x->calls[i] = NULL;
+		x->errs[i] = (struct err){ 0 };
+	}
+	x->asks[BAD].request_id = mem_fmt(m, "bad-%s", x->asks[BAD].request_id);
+	at_once(MIXED + 1, come, x);
+	for (int i = 0; i < MIXED; i++) {
+		bool is_bad = refused && i == BAD;
+		assert_int_equal(x->errs[i].code, is_bad ? ERR_INTERNAL : ERR_NONE);
+		assert_true((x->calls[i] == NULL) == is_bad);
+	}
+}
+
+/*
+ * A statement for many fails for one of them, and nothing of it is kept: each is asked for by itself, so that nobody else fails and
+ * nobody is there twice. Who comes when is the machine's choice: it is done until some were seen tried again.
+ */
+static void one_of_many_that_is_refused_neither_fails_nor_doubles_the_others(void **s)
+{
+	(void)s;
+	auto_mem struct mem *m = mem_new();
+	struct mixed x = { .slug = org(m, 100000) };
+	long long good = 0, again = 0;
+	refuse_bad("reservations");
+	for (int64_t end = clock_ms() + MONEYTEST_PATIENCE_MS; again <= 0; good += MIXED - 1) {
+		assert_true(clock_ms() < end);
+		come_together(m, &x, true);
+		again = tries("reservations") - MIXED; /* each once, the bad one too */
+		assert_int_equal(RESERVED(x.slug), 10 * (MIXED - 1));
+		for (int i = 0; i < MIXED; i++)
+			if (x.calls[i] != NULL)
+				assert_int_equal(settle(x.calls[i], 10), 10);
+		quiet(x.slug);
+	}
+	assert_int_equal(BALANCE(x.slug), 100000 - 10 * good);
+	sql("DROP TRIGGER tried ON reservations");
+	the_books_are_right();
+}
+
+/* The same of settlements. What a call of ours cannot be charged for is in the log, and its reservation is the reaper's. */
+static void one_of_many_that_cannot_be_settled_neither_fails_nor_doubles_the_others(void **s)
+{
+	(void)s;
+	auto_mem struct mem *m = mem_new();
+	struct mixed x = { .slug = org(m, 100000) };
+	const struct gate_used used = used_of(10);
+	long long good = 0, again = 0;
+	refuse_bad("usage_rows");
+	for (int64_t end = clock_ms() + MONEYTEST_PATIENCE_MS; again <= 0; good += MIXED - 1) {
+		assert_true(clock_ms() < end);
+		come_together(m, &x, false);
+		for (int i = 0; i < MIXED; i++)
+			gate_settle_later(x.calls[i], &used);
+		int64_t deadline = clock_ms() + MONEYTEST_PATIENCE_MS;
+		while (BALANCE(x.slug) != 100000 - 10 * (good + MIXED - 1) && clock_ms() < deadline)
+			(void)poll(NULL, 0, 10);
+		again = tries("usage_rows") - MIXED;
+		assert_int_equal(BALANCE(x.slug), 100000 - 10 * (good + MIXED - 1));
+	}
+	sql("DROP TRIGGER tried ON usage_rows");
+	sql("SELECT money_release('%1$s', request) FROM reservations WHERE org = '%1$s'", x.slug);
+	the_books_are_right();
+}
+
 /* BIL-1: what its last call has reserved is let go before the next is judged, though its settlement lingers. */
 static void who_calls_one_after_the_other_is_not_in_its_own_way(void **s)
 {
@@ -399,6 +544,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(together_is_as_one_by_one),
 		cmocka_unit_test(a_call_that_the_database_refuses_takes_no_other_with_it),
+		cmocka_unit_test(one_of_many_that_is_refused_neither_fails_nor_doubles_the_others),
+		cmocka_unit_test(one_of_many_that_cannot_be_settled_neither_fails_nor_doubles_the_others),
 		cmocka_unit_test(who_calls_one_after_the_other_is_not_in_its_own_way),
 		cmocka_unit_test(an_upgrade_finds_calls_under_way),
 	};
