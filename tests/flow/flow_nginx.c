@@ -148,6 +148,56 @@ static void an_encoding_that_is_not_known_is_400(void **s)
 	is_refused("https", "GET /v1/bots HTTP/7.0\r\n" END, 400, "bad_request");
 }
 
+/* MOD-10: the clients of the three wires are refused in their own dialect by nginx, too, and with what makes them stop or come back. */
+static const char *const doors[] = { "/v1/chat/completions", "/v1/responses", "/v1/messages",
+	"/v1/messages/count_tokens" };
+enum { DOORS = sizeof doors / sizeof doors[0] };
+
+static void at_door(const char *method, const char *path, const char *head, struct web *w)
+{
+	char bytes[400];
+	(void)snprintf(bytes, sizeof bytes, "%s %s HTTP/1.1\r\n%s" END "{}", method, path, head);
+	raw("https", bytes, w);
+}
+
+static void a_body_too_large_is_told_in_the_dialect_of_its_client(void **s)
+{
+	(void)s;
+	for (int i = 0; i < DOORS; i++) {
+		auto_web struct web w = { 0 };
+		at_door("POST", doors[i], "Content-Length: 33554433\r\n", &w);
+		judge_dialect(&st, &w, doors[i], 413, i < 2 ? "invalid_request_error" : "request_too_large",
+		    "request_too_large");
+	}
+}
+
+/* Chat and responses read the one envelope as their own: a request that is none has no path to rely on. */
+static void what_is_no_request_is_told_in_the_dialect_of_messages(void **s)
+{
+	(void)s;
+	for (int i = 2; i < DOORS; i++) {
+		auto_web struct web bad = { 0 }, method = { 0 };
+		at_door("POST", doors[i], "Content-Length: many\r\n", &bad);
+		judge_dialect(&st, &bad, doors[i], 400, "invalid_request_error", NULL);
+		at_door("TRACE", doors[i], "", &method);
+		judge_dialect(&st, &method, doors[i], 405, "invalid_request_error", NULL);
+	}
+}
+
+static void away_in_the_dialect_of_its_client(void)
+{
+	for (int i = 0; i < DOORS; i++) {
+		char retry[20];
+		auto_web struct web w = { 0 };
+		at_door("POST", doors[i], "Content-Length: 2\r\n", &w);
+		if (i < 2)
+			judge_dialect(&st, &w, doors[i], 503, "server_error", "overloaded");
+		else /* what that vendor itself answers then, and the api too */
+			judge_dialect(&st, &w, doors[i], 529, "overloaded_error", NULL);
+		assert_true(web_header(&w, "Retry-After", retry, sizeof retry));
+	}
+}
+
 /* HTTP-5, and the same over HTTP/2 as libcurl speaks it. */
 static void an_api_that_is_away_is_503_with_retry_after(void **s)
 {
@@ -159,6 +209,7 @@ static void an_api_that_is_away_is_503_with_retry_after(void **s)
 	web_json(&st, "GET", "/v1/bots", org.key, NULL, &w);
 	judge_refusal(&st, &w, 503);
 	assert_true(web_header(&w, "Retry-After", retry, sizeof retry));
+	away_in_the_dialect_of_its_client();
 	stack_start(&st, "api1");
 	stack_ready(&st);
 }
@@ -210,6 +261,8 @@ int main(void)
 		cmocka_unit_test(what_is_no_request_is_400),
 		cmocka_unit_test(a_method_that_nginx_refuses_is_405_with_allow),
 		cmocka_unit_test(a_body_that_is_announced_too_large_is_413),
+		cmocka_unit_test(a_body_too_large_is_told_in_the_dialect_of_its_client),
+		cmocka_unit_test(what_is_no_request_is_told_in_the_dialect_of_messages),
 		cmocka_unit_test(an_address_or_header_that_is_too_long_is_400),
 		cmocka_unit_test(an_encoding_that_is_not_known_is_400),
 		cmocka_unit_test(no_value_in_a_path_makes_it_another_path),

@@ -45,6 +45,33 @@ void judge_refusal(const struct stack *s, const struct web *w, long status)
 	assert_true(details == NULL || json_array_size(details) > 1);
 }
 
+void judge_dialect(const struct stack *s, const struct web *w, const char *path, long status,
+    const char *type, const char *code)
+{
+	char id[200], media[80];
+	bool messages = str_starts(path, "/v1/messages");
+	if (w->status != status || w->json == NULL)
+		fail_msg("%s: %ld where %ld was due: %s", path, w->status, status, w->body);
+	const json_t *err = js_get(w->json, "error");
+	if (strcmp(js_str_or(err, "type", ""), type) != 0)
+		fail_msg("%s: not of type %s: %s", path, type, w->body);
+	judge_message(s, js_str_or(err, "message", ""));
+	assert_true(web_header(w, "Content-Type", media, sizeof media));
+	assert_true(str_starts(media, "application/json"));
+	assert_true(web_header(w, messages ? "request-id" : "X-Request-Id", id, sizeof id));
+	if (messages) {
+		assert_string_equal(js_str_or(w->json, "type", ""), "error");
+		assert_string_equal(js_str_or(w->json, "request_id", ""), id);
+		assert_int_equal(json_object_size(w->json), 3);
+		assert_int_equal(json_object_size(err), 2);
+		return;
+	}
+	assert_string_equal(js_str_or(err, "code", ""), code);
+	assert_non_null(json_object_get(err, "param"));
+	assert_int_equal(json_object_size(w->json), 1);
+	assert_int_equal(json_object_size(err), 4);
+}
+
 void judge_field(const struct stack *s, const struct web *w, long status, const char *param)
 {
 	judge_refusal(s, w, status);

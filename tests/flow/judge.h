@@ -8,7 +8,11 @@
 /* HTTP-4, HTTP-5: a refusal in the one envelope, with this status, the type that belongs to it, one sentence, the request's
  * id as in the header, and nothing of the server's inside. */
 void judge_refusal(const struct stack *s, const struct web *w, long status);
-/* The same, naming this field. */
+/* MOD-10: a refusal in the envelope of the vendor whose path was asked, with nothing of ours in it: this status and error.type; code:
+ * error.code of chat and responses. The request's id is where that vendor's clients look for it. */
+void judge_dialect(const struct stack *s, const struct web *w, const char *path, long status,
+    const char *type, const char *code);
+/* The same as judge_refusal, naming this field. */
 void judge_field(const struct stack *s, const struct web *w, long status, const char *param);
 /* ID-4: two replies that nobody can tell apart but by the request's id. */
 void judge_same(const struct web *a, const struct web *b);
