@@ -1,6 +1,8 @@
 /* models.c - what models an org may use (MOD-2), in a form that the clients of both vendors read. */
 #include "handlers/models.h"
 
+#include <string.h>
+
 #include "auth/principal.h"
 #include "base/clock.h"
 #include "base/js.h"
@@ -19,6 +21,16 @@ static const struct param model_out[] = {
 	OUT_MAYBE(T_STR, "alias_of", "Of an alias: who is asked first.", "\"openai/gpt-5\""),
 	{ 0 },
 };
+static const struct param model_in[] = {
+	{ .name = "model",
+	    .type = T_STR,
+	    .required = true,
+	    .min = 1,
+	    .max = 256,
+	    .doc = "`provider/model`, an alias or a tier.",
+	    .example = "\"openai/gpt-5\"" },
+	{ 0 },
+};
 static const struct param models_out[] = {
 	OUT(T_STR, "object", "Always `list`.", "\"list\""),
 	{ .name = "data",
@@ -33,14 +45,16 @@ static const struct param models_out[] = {
 	{ 0 },
 };
 
-static json_t *models(struct ctx *c, json_t *in, struct err *e)
+/* A client of the messages wire says so, and reads errors in that form only; all others read ours. */
+static bool models_refuse(struct ctx *c, const struct err *why)
 {
-	(void)in;
-	auto_json json_t *rows = route_models(((struct api *)c->app)->catalog, c->who->org, e);
-	if (rows == NULL)
-		return NULL;
-	size_t i, n = json_array_size(rows);
-	json_t *row;
+	return reply_param(c, "HTTP_ANTHROPIC_VERSION") != NULL && call_refuse(c, WIRE_MESSAGES, why);
+}
+
+static json_t *rows_of(struct ctx *c, struct err *e)
+{
+	json_t *row, *rows = route_models(((struct api *)c->app)->catalog, c->who->org, e);
+	size_t i;
 	json_array_foreach(rows, i, row) {
 		char at[CLOCK_TEXT];
 		clock_rfc3339(js_int(row, "created", 0) * 1000, at);
@@ -48,6 +62,44 @@ static json_t *models(struct ctx *c, json_t *in, struct err *e)
 		js_set_str(row, "display_name", js_str_or(row, "id", ""));
 		js_set_str(row, "created_at", at);
 	}
+	return rows;
+}
+
+static json_t *row_of(const json_t *rows, const char *id)
+{
+	size_t i;
+	json_t *row;
+	json_array_foreach(rows, i, row)
+		if (strcmp(js_str_or(row, "id", ""), id) == 0)
+			return json_incref(row);
+	return NULL;
+}
+
+/* Any name that a call may have; what is no row of the list stands for the first who would be asked. */
+static json_t *model(struct ctx *c, json_t *in, struct err *e)
+{
+	struct model_route r;
+	const char *name = js_str_or(in, "model", "");
+	auto_json json_t *rows = rows_of(c, e);
+	if (rows == NULL)
+		return NULL;
+	json_t *row = row_of(rows, name);
+	if (row != NULL ||
+	    route_resolve(((struct api *)c->app)->catalog, c->mem, c->who->org, name, &r, e) != 0)
+		return row;
+	row = row_of(rows, r.targets[0].address);
+	if (row == NULL)
+		(void)err_set(e, ERR_NOT_FOUND, "There is no such model any more.");
+	return row;
+}
+
+static json_t *models(struct ctx *c, json_t *in, struct err *e)
+{
+	(void)in;
+	auto_json json_t *rows = rows_of(c, e);
+	if (rows == NULL)
+		return NULL;
+	size_t n = json_array_size(rows);
 	return js_pack("{s:s, s:O, s:b, s:s?, s:s?}", "object", "list", "data", rows, "has_more", 0,
 	    "first_id", js_str(json_array_get(rows, 0), "id"), "last_id",
 	    n == 0 ? NULL : js_str(json_array_get(rows, n - 1), "id"));
@@ -63,6 +115,18 @@ const struct op models_ops[] = {
 	    .out = models_out,
 	    .status = 200,
 	    .flags = OP_LAX,
-	    .run = models },
+	    .run = models,
+	    .refuse = models_refuse },
+	{ .id = "get_model",
+	    .routes = { { "GET", "/v1/models/{model...}" } },
+	    .summary = "One of them",
+	    .doc = "By any name that a call may have, as a row of the list; the slash in it may be encoded.",
+	    .scope = "models",
+	    .in = model_in,
+	    .out = model_out,
+	    .status = 200,
+	    .flags = OP_LAX,
+	    .run = model,
+	    .refuse = models_refuse },
 	{ 0 },
 };

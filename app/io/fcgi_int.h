@@ -94,7 +94,7 @@ json_t *fcgi_input(struct fcgi_call *k, const struct route *route, json_t *path_
 /* fcgi_reply.c */
 extern const struct reply_vt fcgi_reply_vt;
 void fcgi_reply_json(struct fcgi_call *k, int status, const json_t *v);
-void fcgi_reply_error(struct fcgi_call *k, const struct err *e, const char *allow);
+void fcgi_reply_error(struct fcgi_call *k, const struct err *e);
 const char *fcgi_param(const struct fcgi_call *k, const char *name);
 
 /* fcgi_wire.c: from here on the reply's records are written by us. The body was read to its end, nothing was written yet. */

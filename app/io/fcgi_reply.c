@@ -162,11 +162,9 @@ void fcgi_reply_json(struct fcgi_call *k, int status, const json_t *v)
 	(void)reply_write(c, text, n);
 }
 
-void fcgi_reply_error(struct fcgi_call *k, const struct err *e, const char *allow)
+void fcgi_reply_error(struct fcgi_call *k, const struct err *e)
 {
 	struct ctx *c = &k->c;
-	if (e->code == ERR_METHOD && allow != NULL)
-		reply_header(c, "Allow", allow);
 	if (e->code == ERR_UNAVAILABLE || e->code == ERR_RATE || e->retry_s > 0)
 		reply_header(
 		    c, "Retry-After", mem_fmt(k->mem, "%d", e->retry_s > 0 ? e->retry_s : FCGI_RETRY_S));

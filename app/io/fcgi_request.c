@@ -78,11 +78,10 @@ static const char *take_traceparent(struct fcgi_call *k)
 	return mem_fmt(k->mem, "00-%.32s-%s-%.2s", t + 3, hex, t + 53);
 }
 
-/* nginx has decoded and normalised it; what is still not plain is refused rather than interpreted a second time, and so is what
- * only became this path by that. */
+/* nginx has decoded and normalised it; what is still not plain is refused rather than interpreted a second time. */
 static int take_path(struct fcgi_call *k, struct err *e)
 {
-	const char *p = fcgi_param(k, "DOCUMENT_URI"), *raw = fcgi_param(k, "REQUEST_URI");
+	const char *p = fcgi_param(k, "DOCUMENT_URI");
 	k->c.path = p == NULL ? "" : p;
 	size_t n = strlen(k->c.path);
 	bool plain = n > 0 && p[0] == '/' && n <= LIMIT_PATH_BYTES && utf8_valid(p, n) == n;
@@ -92,8 +91,23 @@ static int take_path(struct fcgi_call *k, struct err *e)
 	while (plain && str_cut(&rest, '/', &seg))
 		plain = !str_eq(seg, ".") && !str_eq(seg, "..");
 	return plain
-	    ? raw == NULL ? 0 : route_raw(raw, e)
+	    ? 0
 	    : err_set(e, ERR_BAD_REQUEST, "The path must be plain UTF-8 without control or dot segments.");
+}
+
+/* What only became this path by what nginx did is refused, whatever there is at it. */
+static int take_route(struct fcgi_call *k, struct route_match *m, struct err *e)
+{
+	struct err none = { 0 };
+	const char *raw = fcgi_param(k, "REQUEST_URI");
+	if (take_path(k, e) != 0)
+		return -1;
+	int rc = route_find(k->f->o.tables, k->c.method, k->c.path, k->c.door, m, &none);
+	if (raw != NULL && route_raw(raw, m->route, e) != 0)
+		return -1;
+	if (rc != 0)
+		*e = none;
+	return rc;
 }
 
 /* What nginx does not say, or in words that this version does not know, is the public door. */
@@ -147,23 +161,30 @@ static void log_request(struct fcgi_call *k, const struct err *e)
 		o->on_request(o->app, k->op, k->reply.status, us);
 }
 
-static void tell_error(struct fcgi_call *k, const struct err *e, const char *allow)
+/* In the form of this op's clients, or in ours. */
+static void tell_error(struct fcgi_call *k, const struct op *op, const struct err *e)
 {
-	if (k->op == NULL || k->op->refuse == NULL || !k->op->refuse(&k->c, e))
-		fcgi_reply_error(k, e, allow);
+	if (op == NULL || op->refuse == NULL || !op->refuse(&k->c, e))
+		fcgi_reply_error(k, e);
 }
 
-static void end_with_error(struct fcgi_call *k, const struct err *e, const char *allow)
+static void end_with_error(struct fcgi_call *k, const struct route_match *m, const struct err *e)
 {
-	tell_error(k, e, allow);
+	if (e->code == ERR_METHOD && m->allow[0] != 0)
+		reply_header(&k->c, "Allow", m->allow);
+	tell_error(k, k->op != NULL ? k->op : m->near, e);
 	log_request(k, e);
 	fcgi_call_free(k);
 }
 
 void fcgi_refuse(struct fcgi_call *k, const struct err *e)
 {
+	struct err none = { 0 };
+	struct route_match m = { 0 };
 	take_context(k);
-	end_with_error(k, e, NULL);
+	(void)take_route(k, &m, &none); /* who asks is told in the form that it reads */
+	json_decref(m.path_params);
+	end_with_error(k, &m, e);
 }
 
 static bool may_last(const struct op *op)
@@ -175,7 +196,7 @@ static bool may_last(const struct op *op)
 static int prepare(struct fcgi_call *k, struct route_match *m, struct err *e)
 {
 	const struct fcgi_opts *o = &k->f->o;
-	if (take_path(k, e) != 0 || route_find(o->tables, k->c.method, k->c.path, k->c.door, m, e) != 0)
+	if (take_route(k, m, e) != 0)
 		return -1;
 	k->op = m->op;
 	k->body_max = m->op->max_body_bytes != 0 ? m->op->max_body_bytes : LIMIT_BODY_BYTES;
@@ -209,7 +230,7 @@ static void finish(struct fcgi_call *k)
 		body_fault(k, &e);
 		/* A handler that returns neither a reply nor an error is broken; err_set keeps an error that is there. */
 		err_set(&e, ERR_INTERNAL, "The op gave no answer.");
-		tell_error(k, &e, NULL);
+		tell_error(k, k->op, &e);
 	} else if (!k->reply.begun) {
 		int status = k->reply.status != 0 ? k->reply.status
 		    : k->op->status != 0          ? k->op->status
@@ -229,7 +250,7 @@ bool fcgi_request(struct fcgi_call *k)
 	json_decref(m.path_params);
 	bool streams = rc == 0 && may_last(k->op) && (rc = fcgi_stream(k, &e)) == 0;
 	if (rc != 0)
-		end_with_error(k, &e, m.allow);
+		end_with_error(k, &m, &e);
 	else
 		finish(k);
 	return streams;

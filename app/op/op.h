@@ -192,6 +192,8 @@ struct route_match {
 	const struct route *route;
 	json_t *path_params; /* new reference, object of strings */
 	char allow[128];     /* on ERR_METHOD: the methods of that path */
+	/* On ERR_METHOD: an op of that path, in whose form the error is told. */
+	const struct op *near;
 };
 /* Find the op of a method and decoded path among tables (ended by NULL): ERR_NOT_FOUND or ERR_METHOD otherwise. A literal
  * segment beats a parameter. HEAD is GET. Only ops of that door match. */
@@ -200,9 +202,10 @@ int route_find(const struct op *const *tables, const char *method, const char *p
 /*
  * What a client wrote (path and query, still encoded; nginx's $request_uri), before anybody merged slashes or decoded: an empty
  * segment inside is ERR_NOT_FOUND; a dot segment, however it is written, and an encoded slash are ERR_BAD_REQUEST. So no value of a
- * client's becomes another path than the one its segments spell.
+ * client's becomes another path than the one its segments spell. r: the route that was found, or NULL; in the rest of its path, which
+ * may hold slashes, an encoded one is like any other.
  */
-int route_raw(const char *uri, struct err *e);
+int route_raw(const char *uri, const struct route *r, struct err *e);
 const struct op *op_by_id(const struct op *const *tables, const char *id);
 /* Does `name` stand in the path of this route? */
 bool route_has(const struct route *r, const char *name);

@@ -232,10 +232,16 @@ static json_t *operation(const struct op *op, const struct route *r)
 static void add_op(json_t *paths, const struct op *op)
 {
 	for (const struct route *r = op->routes; r < op->routes + OP_ROUTES_MAX && r->path != NULL; r++) {
-		json_t *item = json_object_get(paths, r->path);
+		/* That the rest of a path may hold slashes, OpenAPI cannot say. */
+		char path[200];
+		const char *rest = strstr(r->path, "...}");
+		(void)snprintf(path, sizeof path, "%.*s%s",
+		    rest == NULL ? (int)sizeof path : (int)(rest - r->path), r->path,
+		    rest == NULL ? "" : "}");
+		json_t *item = json_object_get(paths, path);
 		if (item == NULL) {
 			item = json_object();
-			js_set(paths, r->path, item);
+			js_set(paths, path, item);
 		}
 		char method[16] = { 0 };
 		for (size_t i = 0; r->method[i] != 0 && i + 1 < sizeof method; i++)

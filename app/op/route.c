@@ -142,6 +142,7 @@ int route_find(const struct op *const *tables, const char *method, const char *p
 					*m = (struct route_match){ 0 };
 				best = r;
 				allow_add(m->allow, sizeof m->allow, w->method);
+				m->near = m->near != NULL ? m->near : o;
 				if (strcmp(w->method, method) == 0) {
 					m->op = o;
 					m->route = w;
@@ -169,30 +170,60 @@ static unsigned char raw_char(struct str *s)
 	return c;
 }
 
-static int raw_segment(struct str s, struct err *e)
+static int no_empty(struct err *e)
+{
+	return err_set(
+	    e, ERR_NOT_FOUND, "There is nothing at this path: a segment of it is empty; is an id missing?");
+}
+
+static int no_dots(size_t n, size_t dots, struct err *e)
+{
+	if (n != dots || n > 2)
+		return 0;
+	return err_set(e, ERR_BAD_REQUEST, "A path cannot hold the segments \".\" and \"..\".");
+}
+
+/* rest: an encoded slash is one like any other. */
+static int raw_segment(struct str s, bool rest, struct err *e)
 {
 	size_t dots = 0, n = 0;
 	for (; s.n > 0; n++) {
 		unsigned char c = raw_char(&s);
-		if (c == '/')
+		dots += c == '.';
+		if (c != '/')
+			continue;
+		if (!rest)
 			return err_set(
 			    e, ERR_BAD_REQUEST, "A path cannot hold an encoded slash (%%2F) in a segment.");
-		dots += c == '.';
+		if (n == 0)
+			return no_empty(e);
+		if (no_dots(n, dots, e) != 0)
+			return -1;
+		dots = 0;
+		n = (size_t)-1; /* the next is the first of its segment */
 	}
-	if (n == dots && (n == 1 || n == 2))
-		return err_set(e, ERR_BAD_REQUEST, "A path cannot hold the segments \".\" and \"..\".");
-	return 0;
+	return n == 0 ? no_empty(e) : no_dots(n, dots, e);
 }
 
-int route_raw(const char *uri, struct err *e)
+/* The number of slashes before the rest of a path begins. */
+static size_t rest_begins(const struct route *r)
+{
+	size_t n = 0;
+	for (const char *s = r == NULL ? "" : r->path; (s = strchr(s, '/')) != NULL;) {
+		n++;
+		if (is_rest(segment(++s)))
+			return n;
+	}
+	return SIZE_MAX;
+}
+
+int route_raw(const char *uri, const struct route *r, struct err *e)
 {
 	struct str path = { uri, strcspn(uri, "?#") }, seg;
+	size_t rest = rest_begins(r);
 	(void)str_cut(&path, '/', &seg); /* before the first slash */
-	while (str_cut(&path, '/', &seg))
-		if (seg.n == 0)
-			return err_set(e, ERR_NOT_FOUND,
-			    "There is nothing at this path: a segment of it is empty; is an id missing?");
-		else if (raw_segment(seg, e) != 0)
+	for (size_t i = 1; str_cut(&path, '/', &seg); i++)
+		if (raw_segment(seg, i >= rest, e) != 0)
 			return -1;
 	return 0;
 }

@@ -260,13 +260,37 @@ static void what_was_written_is_a_path_without_empty_or_dot_segments_and_encoded
 		{ "/v1/a%2Fb", ERR_BAD_REQUEST } };
 	for (const char *const *p = good; *p != NULL; p++) {
 		struct err e = { 0 };
-		if (route_raw(*p, &e) != 0)
+		if (route_raw(*p, NULL, &e) != 0)
 			fail_msg("%s: %s", *p, e.msg);
 	}
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		struct err e = { 0 };
-		assert_int_equal(route_raw(bad[i].uri, &e), -1);
+		assert_int_equal(route_raw(bad[i].uri, NULL, &e), -1);
 		assert_int_equal(e.code, bad[i].code);
+	}
+}
+
+/* The vendors' clients encode the slash of `provider/model`. */
+static void the_rest_of_a_path_may_hold_encoded_slashes(void **s)
+{
+	(void)s;
+	static const struct route rest = { "GET", "/v1/models/{model...}" }, plain = { "GET", "/v1/a/{id}" };
+	static const struct {
+		const char *uri;
+		const struct route *r;
+		enum err_code code;
+	} rows[] = { { "/v1/models/a%2Fb", &rest, ERR_NONE }, { "/v1/models/a%2fb/c?x=%2f", &rest, ERR_NONE },
+		{ "/v1/models/a%2F%2Fb", &rest, ERR_NOT_FOUND }, { "/v1/models/%2Fb", &rest, ERR_NOT_FOUND },
+		{ "/v1/models/b%2F", &rest, ERR_NOT_FOUND }, { "/v1/models/a//b", &rest, ERR_NOT_FOUND },
+		{ "/v1/models/a%2F..", &rest, ERR_BAD_REQUEST },
+		{ "/v1/models/..%2Fa", &rest, ERR_BAD_REQUEST },
+		{ "/v1/models/a%2F%2e%2Fb", &rest, ERR_BAD_REQUEST },
+		{ "/v1%2Fmodels/a", &rest, ERR_BAD_REQUEST }, { "/v1/a/b%2Fc", &plain, ERR_BAD_REQUEST } };
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct err e = { 0 };
+		if (route_raw(rows[i].uri, rows[i].r, &e) != (rows[i].code == ERR_NONE ? 0 : -1) ||
+		    e.code != rows[i].code)
+			fail_msg("%s: %d %s", rows[i].uri, (int)e.code, e.msg);
 	}
 }
 
@@ -288,6 +312,7 @@ int main(void)
 		cmocka_unit_test(a_cursor_that_is_not_ours_is_refused),
 		cmocka_unit_test(
 		    what_was_written_is_a_path_without_empty_or_dot_segments_and_encoded_slashes),
+		cmocka_unit_test(the_rest_of_a_path_may_hold_encoded_slashes),
 	};
 	return cmocka_run_group_tests_name("route", tests, NULL, NULL);
 }
