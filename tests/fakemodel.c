@@ -80,6 +80,7 @@ static const struct model {
 	{ "gzip", 0, FAKE_GZIP, FAKE_GZIP },
 	{ "no-usage", 0, FAKE_NO_USAGE, FAKE_NO_USAGE },
 	{ "much-usage", 0, FAKE_MUCH_USAGE, FAKE_MUCH_USAGE },
+	{ "odd-usage", 0, FAKE_ODD_USAGE, FAKE_ODD_USAGE },
 	{ "tools", 0, FAKE_TOOLS, FAKE_TOOLS },
 	{ "tools-mixed", 0, FAKE_TOOLS_MIXED, FAKE_TOOLS_MIXED },
 	{ "tools-same", 0, FAKE_TOOLS_SAME, FAKE_TOOLS_SAME },

@@ -45,6 +45,8 @@ static json_t *usage(const struct fake_call *k, int out, const char *in_name, co
 	json_int_t n = out, in = FAKEMODEL_PROMPT_TOKENS;
 	if (k->act == FAKE_MUCH_USAGE)
 		n = in = 2000000000;
+	if (k->act == FAKE_ODD_USAGE)
+		return js_pack("{s:I, s:f}", in_name, (json_int_t)-5, out_name, 0.5);
 	return js_pack("{s:I, s:I, s:I}", in_name, in, out_name, n, "total_tokens", in + n);
 }
 

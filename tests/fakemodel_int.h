@@ -41,6 +41,7 @@ enum fake_act {
 	FAKE_GZIP,
 	FAKE_NO_USAGE,
 	FAKE_MUCH_USAGE,  /* two thousand million tokens of each kind */
+	FAKE_ODD_USAGE,   /* less than nothing, and a fraction */
 	FAKE_TOOLS,       /* two calls, one after the other */
 	FAKE_TOOLS_MIXED, /* their pieces in turn */
 	FAKE_TOOLS_SAME,  /* both with index 0 */

@@ -211,9 +211,11 @@ static void finish(struct fake_call *k, int out, bool tools, const char *all)
 		return;
 	}
 	if (k->wire == FAKE_MESSAGES) {
+		bool odd = k->act == FAKE_MUCH_USAGE || k->act == FAKE_ODD_USAGE;
 		event(k, "message_delta",
-		    js_pack("{s:s, s:{s:s, s:n}, s:{s:i}}", "type", "message_delta", "delta", "stop_reason",
-			tools ? "tool_use" : "end_turn", "stop_sequence", "usage", "output_tokens", out));
+		    js_pack("{s:s, s:{s:s, s:n}, s:o}", "type", "message_delta", "delta", "stop_reason",
+			tools ? "tool_use" : "end_turn", "stop_sequence", "usage",
+			odd ? fake_flat_usage(k, out) : js_pack("{s:i}", "output_tokens", out)));
 		if (k->act != FAKE_NO_DONE)
 			event(k, "message_stop", js_pack("{s:s}", "type", "message_stop"));
 		return;

@@ -354,7 +354,7 @@ enum verdict attempt_run(
 	if (!last && limit_ms < a.until_ms)
 		a.until_ms = limit_ms;
 	begins(&a);
-	call_used(k, &a, NULL, 0, false);
+	(void)call_used(k, &a, NULL, 0, false);
 	enum verdict v = run(&a);
 	struct call_attempt *note = a.note;
 	note->ended_us = call_now_us();

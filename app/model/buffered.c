@@ -18,7 +18,8 @@ static enum verdict send_bytes(struct attempt *a, const char *p, size_t n)
 	return CALL_DONE;
 }
 
-static enum verdict give(struct attempt *a, const struct wire_answer *answer)
+/* mended: the answer's usage is not what the upstream told. */
+static enum verdict give(struct attempt *a, const struct wire_answer *answer, bool mended)
 {
 	struct call *k = a->k;
 	struct err e = { 0 };
@@ -28,13 +29,15 @@ static enum verdict give(struct attempt *a, const struct wire_answer *answer)
 		.created_s = clock_wall_ms() / 1000,
 		.usage_asked = k->ask.usage_asked,
 		.names = a->names };
-	if (same && k->c->once == NULL)
+	if (same && !mended && k->c->once == NULL)
 		return send_bytes(a, a->body.p, a->body.n);
 	json_t *v = mem_json(k->c->mem,
 	    same ? js_parse(a->body.p, a->body.n, &e) : wire_answer_write(k->wire, answer, &self, &e));
 	if (v == NULL)
 		return attempt_fails(a, CALL_AGAIN, "not_carried", WIRE_UPSTREAM,
 		    "The model's answer cannot be told on this wire; try again.");
+	if (same && mended)
+		wire_usage_put(k->wire, v, &answer->usage);
 	if (k->c->once != NULL) {
 		k->kept = v;
 		return CALL_DONE;
@@ -72,13 +75,15 @@ enum verdict buffered_give(struct attempt *a)
 		    "The model's answer holds a raw tool call that its provider did not read; try again.");
 	}
 	size_t written = a->body.n / 2; /* where no usage is told: about half of a body is text */
-	call_used(k, a, &answer.usage, written, true);
-	if (!answer.usage.known)
+	bool mended = !call_used(k, a, &answer.usage, written, true);
+	if (mended)
+		answer.usage = call_charged(k);
+	else if (!answer.usage.known)
 		answer.usage = call_estimate(k, written);
 	k->rec.finish = answer.finish;
 	(void)snprintf(
 	    k->rec.response_id, sizeof k->rec.response_id, "%s", answer.id == NULL ? "" : answer.id);
 	(void)snprintf(k->rec.response_model, sizeof k->rec.response_model, "%s",
 	    answer.model == NULL ? "" : answer.model);
-	return give(a, &answer);
+	return give(a, &answer, mended);
 }

@@ -260,14 +260,9 @@ json_t *call_run(struct ctx *c, const struct call_svc *svc, enum provider_wire w
 		.wire = w,
 		.began_us = call_now_us() };
 	id_make("call", k->rec.id);
-	if (prepare(k, e) != 0)
-		return NULL;
-	if (reserve(k, e) != 0) {
-		call_tell_rates(k);
-		return NULL;
-	}
-	if (claim(k, e) != 0) {
+	if (prepare(k, e) != 0 || reserve(k, e) != 0 || claim(k, e) != 0) {
 		gate_release(k->gate);
+		call_tell(k);
 		return NULL;
 	}
 	finish(k, ask_all(k), e);

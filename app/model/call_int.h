@@ -100,14 +100,16 @@ void stream_close(struct attempt *a);
 
 /* reply.c: what the client gets besides content. */
 int call_reply_begin(struct call *k, int status, const char *type);
-void call_tell_rates(struct call *k); /* the org's limits, as headers of whatever is answered */
+void call_tell(struct call *k); /* MOD-11: as headers of whatever is answered */
 void call_refuse_with(struct call *k, struct err *e);
 
 /* used.c */
 /* Output tokens to reserve for. */
 long long call_worst_out(const struct call *k, const struct provider_model *m);
-void call_used(
+/* False: what u tells cannot be. Then clients, of the same wire too, are told call_charged in its place. */
+bool call_used(
     struct call *k, const struct attempt *a, const struct wire_usage *u, size_t written, bool ended);
+struct wire_usage call_charged(const struct call *k);
 /* What a client of another wire is told where the upstream told nothing: what is charged. */
 struct wire_usage call_estimate(const struct call *k, size_t written);
 /* What is known by now, for the case that this process dies. */

@@ -7,7 +7,7 @@
 
 /*
  * A row a kind: the status and the `error.type` and `error.code` of chat and responses, the status and type of messages, seconds until a retry
- * makes sense.
+ * makes sense, and whether none ever does although the status is one that is repeated.
  *
  * The codes decide what clients do: codex stops at insufficient_quota and context_length_exceeded and repeats everything else
  * but a 400; claude stops at 400, 402, 403, 404 and 413 and repeats 401, 408, 409, 429 and 5xx.
@@ -18,10 +18,11 @@ static const struct refusal_row {
 	int status_messages;
 	const char *type_messages;
 	int retry_s;
+	bool final; /* the vendors' SDKs would repeat that status */
 } rows[WIRE_FAULTS_] = {
 	[WIRE_BAD_REQUEST] = { 400, "invalid_request_error", NULL, 400, "invalid_request_error", 0 },
 	[WIRE_AUTH] = { 401, "authentication_error", "invalid_api_key", 401, "authentication_error", 0 },
-	[WIRE_GATE] = { 429, "insufficient_quota", "insufficient_quota", 402, "billing_error", 0 },
+	[WIRE_GATE] = { 429, "insufficient_quota", "insufficient_quota", 402, "billing_error", 0, true },
 	[WIRE_FORBIDDEN] = { 403, "permission_error", "model_not_allowed", 403, "permission_error", 0 },
 	[WIRE_UNKNOWN_MODEL] = { 404, "invalid_request_error", "model_not_found", 404, "not_found_error", 0 },
 	[WIRE_NOT_FOUND] = { 404, "invalid_request_error", "not_found", 404, "not_found_error", 0 },
@@ -30,9 +31,9 @@ static const struct refusal_row {
 	[WIRE_CONFLICT] = { 409, "invalid_request_error", "idempotency_key_in_use", 409,
 	    "invalid_request_error", 1 },
 	[WIRE_REUSED] = { 409, "invalid_request_error", "idempotency_key_reused", 409,
-	    "invalid_request_error", 0 },
-	[WIRE_NOT_KEPT] = { 409, "invalid_request_error", "answer_not_kept", 409, "invalid_request_error",
-	    0 },
+	    "invalid_request_error", 0, true },
+	[WIRE_NOT_KEPT] = { 409, "invalid_request_error", "answer_not_kept", 409, "invalid_request_error", 0,
+	    true },
 	[WIRE_TOO_LARGE] = { 413, "invalid_request_error", "request_too_large", 413, "request_too_large", 0 },
 	[WIRE_CONTEXT] = { 400, "invalid_request_error", "context_length_exceeded", 400,
 	    "invalid_request_error", 0 },
@@ -78,6 +79,7 @@ struct wire_refusal wire_refuse(struct mem *m, enum provider_wire w, enum wire_f
 		.status = w == WIRE_MESSAGES ? r->status_messages : r->status,
 		.body = js_dump(m, v),
 		.retry_s = retry_s > 0 ? retry_s : r->retry_s,
+		.final = r->final,
 	};
 }
 

@@ -341,7 +341,8 @@ int wire_in_rest(const struct wire_in *in, struct buf *out)
 	return 0;
 }
 
-int wire_in_fixed(struct wire_in *in, const struct sse_event *ev, struct buf *out)
+int wire_in_fixed(
+    struct wire_in *in, const struct sse_event *ev, const struct wire_usage *usage, struct buf *out)
 {
 	struct err e = { 0 };
 	size_t i, k;
@@ -371,6 +372,8 @@ int wire_in_fixed(struct wire_in *in, const struct sse_event *ev, struct buf *ou
 						 : wire_finish_name(f));
 		}
 	}
-	const char *text = js_dump(m, v);
-	return sse_write(out, NULL, text, strlen(text));
+	if (usage != NULL)
+		wire_usage_put(in->w, v, usage);
+	const char *text = js_dump(m, v), *name = mem_strn(m, ev->name.p, ev->name.n);
+	return sse_write(out, name, text, strlen(text));
 }

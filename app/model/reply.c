@@ -31,13 +31,7 @@ static void rate(struct call *k, const char *what, long long limit, long long le
 	reply_header(c, mem_fmt(c->mem, "anthropic-ratelimit-%s-reset", what), mem_str(c->mem, at));
 }
 
-void call_tell_rates(struct call *k)
-{
-	rate(k, "requests", k->rates.requests.limit, k->rates.requests.left, k->rates.requests.reset_s);
-	rate(k, "tokens", k->rates.tokens.limit, k->rates.tokens.left, k->rates.tokens.reset_s);
-}
-
-static void headers(struct call *k)
+void call_tell(struct call *k)
 {
 	struct ctx *c = k->c;
 	int64_t now = call_now_us(), waited = k->rec.upstream_us;
@@ -48,14 +42,15 @@ static void headers(struct call *k)
 	if (k->now != NULL)
 		reply_header(c, "x-gatehouse-model", k->now->address);
 	number(c, "x-gatehouse-overhead-us", now - k->rec.began_us - waited);
-	if (k->wire == WIRE_MESSAGES)
-		reply_header(c, "request-id", c->request_id);
-	call_tell_rates(k);
+	rate(k, "requests", k->rates.requests.limit, k->rates.requests.left, k->rates.requests.reset_s);
+	rate(k, "tokens", k->rates.tokens.limit, k->rates.tokens.left, k->rates.tokens.reset_s);
 }
 
 int call_reply_begin(struct call *k, int status, const char *type)
 {
-	headers(k);
+	call_tell(k);
+	if (k->wire == WIRE_MESSAGES)
+		reply_header(k->c, "request-id", k->c->request_id);
 	k->rec.status = status;
 	k->rec.first_us = call_now_us();
 	if (type == NULL) /* the caller's answer follows by itself */
@@ -67,6 +62,8 @@ static void send_refusal(struct ctx *c, const struct wire_refusal *r)
 {
 	if (r->retry_s > 0)
 		number(c, "Retry-After", r->retry_s);
+	if (r->final)
+		reply_header(c, "x-should-retry", "false");
 	c->reply->unbuffered = false;
 	number(c, "Content-Length", (long long)strlen(r->body));
 	reply_header(c, "Cache-Control", "no-store");

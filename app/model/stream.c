@@ -133,19 +133,42 @@ static void look(struct attempt *a, const struct wire_piece *p)
 	}
 }
 
+/* Does it tell usage that cannot be? Then *instead is what the call is charged for by now, and the client is told that. */
+static bool tells_odd(struct attempt *a, const struct wire_read *r, struct wire_usage *instead)
+{
+	const struct wire_seen *seen = wire_in_seen(a->stream->in);
+	bool told = false;
+	for (size_t i = 0; i < r->n; i++)
+		told = told || r->pieces[i].kind == WIRE_P_USAGE;
+	if (!told || call_used(a->k, a, &seen->usage, seen->written, seen->finished))
+		return false;
+	*instead = call_charged(a->k);
+	return true;
+}
+
+static int pass_piece(struct call_stream *s, const struct wire_piece *p, const struct wire_usage *instead)
+{
+	struct err e = { 0 };
+	if (p->kind == WIRE_P_FAULT || p->kind == WIRE_P_END)
+		return 0;
+	if (p->kind != WIRE_P_USAGE || instead == NULL)
+		return wire_out_piece(s->out, p, &s->wait, &e);
+	const struct wire_piece usage = { .kind = WIRE_P_USAGE, .usage = *instead };
+	return wire_out_piece(s->out, &usage, &s->wait, &e);
+}
+
 /* The event's bytes for the client, into wait. -1: they cannot be told. */
 static int pass(struct attempt *a, const struct sse_event *ev, const struct wire_read *r)
 {
 	struct call_stream *s = a->stream;
-	struct err e = { 0 };
+	struct wire_usage charged, *instead = tells_odd(a, r, &charged) ? &charged : NULL;
 	if (s->out == NULL) {
-		if (r->pass == WIRE_PASS)
+		if (r->pass == WIRE_PASS && instead == NULL)
 			return buf_add(&s->wait, ev->raw.p, ev->raw.n);
-		return r->pass == WIRE_PASS_FIXED ? wire_in_fixed(s->in, ev, &s->wait) : 0;
+		return r->pass == WIRE_PASS_NOT ? 0 : wire_in_fixed(s->in, ev, instead, &s->wait);
 	}
 	for (size_t i = 0; i < r->n; i++)
-		if (r->pieces[i].kind != WIRE_P_FAULT && r->pieces[i].kind != WIRE_P_END &&
-		    wire_out_piece(s->out, &r->pieces[i], &s->wait, &e) != 0)
+		if (pass_piece(s, &r->pieces[i], instead) != 0)
 			return -1;
 	return 0;
 }
@@ -278,7 +301,7 @@ int stream_data(struct attempt *a, const char *p, size_t n)
 		return -1; /* nothing of it was sent: somebody else may answer */
 	if (s->given)
 		send_safe(a);
-	call_used(a->k, a, &seen->usage, seen->written, seen->finished);
+	(void)call_used(a->k, a, &seen->usage, seen->written, seen->finished);
 	call_note(a->k);
 	move_end(a);
 	return s->gone || bad(s) ? -1 : 0;
@@ -293,7 +316,7 @@ static void remember(struct attempt *a)
 	(void)snprintf(r->response_id, sizeof r->response_id, "%s", seen->id);
 	(void)snprintf(r->response_model, sizeof r->response_model, "%s", seen->model);
 	r->finish = seen->finish;
-	call_used(a->k, a, &seen->usage, seen->written, seen->finished);
+	(void)call_used(a->k, a, &seen->usage, seen->written, seen->finished);
 }
 
 /* Why there is no answer: the same judgement before the first byte and behind it. */

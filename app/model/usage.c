@@ -13,24 +13,29 @@ static void most(long long *to, long long n)
 		*to = n;
 }
 
+enum { NO_COUNT = -1 }; /* a number that counts nothing */
+
 /* The three wires' spellings do not collide. */
 static void count(struct wire_counts *c, struct str key, long long n)
 {
-	if (str_eq(key, "prompt_tokens") || str_eq(key, "input_tokens")) {
-		c->known = true;
-		most(&c->in, n);
-	} else if (str_eq(key, "completion_tokens") || str_eq(key, "output_tokens")) {
-		c->known = true;
-		most(&c->out, n);
-	} else if (str_eq(key, "cache_read_input_tokens")) {
-		most(&c->read, n);
-	} else if (str_eq(key, "cache_creation_input_tokens") || str_eq(key, "cache_write_tokens")) {
-		most(&c->written, n);
-	} else if (str_eq(key, "cached_tokens") || str_eq(key, "prompt_cache_hit_tokens")) {
-		most(&c->cached, n);
-	} else if (str_eq(key, "reasoning_tokens") || str_eq(key, "thinking_tokens")) {
-		most(&c->reasoning, n);
-	}
+	long long *to = NULL;
+	if (str_eq(key, "prompt_tokens") || str_eq(key, "input_tokens"))
+		to = &c->in;
+	else if (str_eq(key, "completion_tokens") || str_eq(key, "output_tokens"))
+		to = &c->out;
+	else if (str_eq(key, "cache_read_input_tokens"))
+		to = &c->read;
+	else if (str_eq(key, "cache_creation_input_tokens") || str_eq(key, "cache_write_tokens"))
+		to = &c->written;
+	else if (str_eq(key, "cached_tokens") || str_eq(key, "prompt_cache_hit_tokens"))
+		to = &c->cached;
+	else if (str_eq(key, "reasoning_tokens") || str_eq(key, "thinking_tokens"))
+		to = &c->reasoning;
+	if (to == NULL)
+		return;
+	c->known = c->known || to == &c->in || to == &c->out;
+	c->odd = c->odd || n < 0;
+	most(to, n);
 }
 
 static void counts(struct scan *s, struct wire_counts *c, int depth)
@@ -40,10 +45,13 @@ static void counts(struct scan *s, struct wire_counts *c, int depth)
 	if (!scan_object(s))
 		return;
 	while (scan_key(s, &key)) {
-		if (depth == 0 && scan_peek(s) == '{') /* …_details */
+		char first = scan_peek(s);
+		if (depth == 0 && first == '{') /* …_details */
 			counts(s, c, 1);
-		else if (scan_int(s, &n) && n >= 0)
+		else if (scan_int(s, &n))
 			count(c, key, n);
+		else if (!s->bad && (first == '-' || (first >= '0' && first <= '9')))
+			count(c, key, NO_COUNT);
 	}
 }
 
@@ -57,17 +65,19 @@ void wire_counts_json(const json_t *usage, struct wire_counts *c)
 	const char *key, *inner;
 	json_t *v, *w;
 	json_object_foreach((json_t *)(uintptr_t)usage, key, v) {
-		if (json_is_integer(v) && json_integer_value(v) >= 0)
-			count(c, str_of(key), json_integer_value(v));
+		if (json_is_number(v))
+			count(c, str_of(key), json_is_integer(v) ? json_integer_value(v) : NO_COUNT);
 		json_object_foreach(v, inner, w)
-			if (json_is_integer(w) && json_integer_value(w) >= 0)
-				count(c, str_of(inner), json_integer_value(w));
+			if (json_is_number(w))
+				count(
+				    c, str_of(inner), json_is_integer(w) ? json_integer_value(w) : NO_COUNT);
 	}
 }
 
 struct wire_usage wire_counts_usage(enum provider_wire w, const struct wire_counts *c)
 {
 	struct wire_usage u = { .known = c->known,
+		.odd = c->odd,
 		.input = c->in,
 		.cached = c->cached > c->read ? c->cached : c->read,
 		.cache_write = c->written,
@@ -104,6 +114,14 @@ json_t *wire_usage_json(enum provider_wire w, const struct wire_usage *u)
 	}
 	return js_pack("{sI sI sI sI}", "input_tokens", in - cached - write, "cache_creation_input_tokens",
 	    write, "cache_read_input_tokens", cached, "output_tokens", out);
+}
+
+void wire_usage_put(enum provider_wire w, json_t *v, const struct wire_usage *u)
+{
+	json_t *const in[] = { v, json_object_get(v, "message"), json_object_get(v, "response") };
+	for (size_t i = 0; i < sizeof in / sizeof *in; i++)
+		if (json_is_object(json_object_get(in[i], "usage")))
+			js_set(in[i], "usage", wire_usage_json(w, u));
 }
 
 long long wire_estimate_tokens(size_t bytes)

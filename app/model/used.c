@@ -45,7 +45,7 @@ static bool can_be(struct call *k, const struct provider_model *m, const struct 
 	if (in < WIRE_INPUT_ANY && context > 0)
 		in = not_above(in, context + context / 4);
 	out = not_below(out, (long long)written); /* it was there, whatever the limit was */
-	return u->input <= in && u->output - u->reasoning <= out + OUTPUT_SLACK &&
+	return !u->odd && u->input <= in && u->output - u->reasoning <= out + OUTPUT_SLACK &&
 	    u->reasoning <= out + REASONING_SLACK;
 }
 
@@ -67,7 +67,7 @@ static bool believed(struct call *k, const struct attempt *a, const struct wire_
 
 /* u NULL, not known or not believed: all is estimated, within what was reserved if it is not believed. ended: what u tells of the output is all of it; before that it counts for no less than
  * what was written so far. */
-void call_used(
+bool call_used(
     struct call *k, const struct attempt *a, const struct wire_usage *u, size_t written, bool ended)
 {
 	bool told = u != NULL && u->known, known = told && believed(k, a, u, written);
@@ -88,6 +88,18 @@ void call_used(
 		.price = a->t->model->price,
 		.tokens = t,
 		.estimated = !known || !ended };
+	return known || !told;
+}
+
+struct wire_usage call_charged(const struct call *k)
+{
+	const struct tokens *t = &k->used.tokens;
+	return (struct wire_usage){ .known = true,
+		.input = t->input + t->cached + t->cache_write,
+		.cached = t->cached,
+		.cache_write = t->cache_write,
+		.output = t->output + t->reasoning,
+		.reasoning = t->reasoning };
 }
 
 struct wire_usage call_estimate(const struct call *k, size_t written)

@@ -36,6 +36,7 @@ const char *wire_finish_name(enum wire_finish f); /* in the words of chat.comple
 /* Tokens. input counts all of them, those read from and written to a cache too; output counts reasoning too. */
 struct wire_usage {
 	bool known;
+	bool odd; /* a figure is no count: below zero, a fraction, too long */
 	long long input, cached, cache_write, output, reasoning;
 };
 /* Where an upstream tells no usage: four bytes to a token. An estimate, and to be called one wherever it is used. */
@@ -46,6 +47,8 @@ long long wire_estimate_request(const json_t *body);
  * add; WIRE_INPUT_ANY where a stored conversation or a vendor's own tool brings more. Looks through all of the body. */
 enum { WIRE_INPUT_ANY = 2000000 };
 long long wire_input_most(const json_t *body);
+/* In an answer of wire w, or an event of its stream: put these figures where it tells usage, if it does. */
+void wire_usage_put(enum provider_wire w, json_t *v, const struct wire_usage *u);
 
 /* What went wrong, as far as a client needs to know it. wire_refusal has its status and body in each dialect. */
 enum wire_fault {
@@ -172,6 +175,7 @@ struct wire_refusal {
 	int status;
 	char *body;  /* in the arena */
 	int retry_s; /* Retry-After; 0: none */
+	bool final;  /* x-should-retry: false, for clients that go by the status alone */
 };
 /* param: the field at fault, or NULL. retry_s: 0 lets the kind decide. */
 struct wire_refusal wire_refuse(struct mem *m, enum provider_wire w, enum wire_fault kind,
@@ -252,8 +256,10 @@ void wire_in_free(struct wire_in *in);
 /* One event. -1 (ERR_UPSTREAM): it is not JSON, or not of this wire. What was seen is then as it was before it. */
 int wire_in_event(struct wire_in *in, const struct sse_event *ev, struct wire_read *out, struct err *e);
 const struct wire_seen *wire_in_seen(const struct wire_in *in);
-/* The frame of the last event as it should have been. -1: it cannot be made, or has no room; the stream is then no success. */
-int wire_in_fixed(struct wire_in *in, const struct sse_event *ev, struct buf *out);
+/* The frame of the last event as it should have been; usage: in place of what it tells, or NULL. -1: it cannot be made, or has no
+ * room; the stream is then no success. */
+int wire_in_fixed(
+    struct wire_in *in, const struct sse_event *ev, const struct wire_usage *usage, struct buf *out);
 /* Same wire, the upstream left after `finished` without its terminal event: what is missing of it. */
 int wire_in_rest(const struct wire_in *in, struct buf *out);
 

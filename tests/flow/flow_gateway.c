@@ -13,6 +13,7 @@
 #include "base/str.h"
 #include "gw.h"
 #include "io/http.h"
+#include "judge.h"
 
 static struct stack st;
 static struct stack_org org;
@@ -436,6 +437,8 @@ static void refusals_are_in_the_clients_dialect(void **s)
 	assert_int_equal(unknown.status, 404);
 	assert_string_equal(unknown.code, "model_not_found");
 	assert_non_null(strstr(unknown.message, "spare/ok"));
+	assert_true(str_starts(unknown.id, "call_")); /* MOD-11 */
+	assert_null(strstr(unknown.headers, "x-should-retry"));
 	gw_chat(&st, "gk_wrong", "spare/ok", false, NULL, &nobody);
 	assert_int_equal(nobody.status, 401);
 	assert_string_equal(nobody.code, "invalid_api_key");
@@ -462,6 +465,37 @@ static void models_are_listed_for_both_vendors_clients(void **s)
 		    strcmp(js_str_or(row, "object", ""), "model") == 0 &&
 		    strcmp(js_str_or(row, "type", ""), "model") == 0;
 	assert_int_equal(found, 1);
+}
+
+/* What the SDKs' models.retrieve asks: the slash of the name is encoded. */
+static void a_model_is_shown_to_both_vendors_clients(void **s)
+{
+	(void)s;
+	static const char *const paths[] = { "/v1/models/alone%2Fok@alone", "/v1/models/alone/ok@alone",
+		"/v1/models/ok@alone" };
+	static const char *const version[] = { "anthropic-version: 2023-06-01", NULL };
+	gw_provider(&st, fake, org.key, "alone", "openai-chat", 1, "ok@alone");
+	for (size_t i = 0; i < 3; i++) {
+		auto_web struct web w = { 0 };
+		web_json(&st, "GET", paths[i], org.key, NULL, &w);
+		assert_int_equal(w.status, 200);
+		assert_string_equal(js_str_or(w.json, "id", ""), "alone/ok@alone");
+		assert_string_equal(js_str_or(w.json, "object", ""), "model");
+		assert_string_equal(js_str_or(w.json, "type", ""), "model");
+	}
+	auto_web struct web ours = { 0 }, theirs = { 0 }, other = { 0 };
+	web_json(&st, "GET", "/v1/models/spare%2Fokk", org.key, NULL, &ours);
+	judge_refusal(&st, &ours, 404);
+	assert_string_equal(web_error(&ours, "code"), "model_not_found");
+	assert_non_null(strstr(web_error(&ours, "message"), "spare/ok"));
+	struct web_req q = {
+		.method = "GET", .path = "/v1/models/spare%2Fokk", .key = org.key, .headers = version
+	};
+	web_do(&st, &q, &theirs);
+	judge_dialect(&st, &theirs, "/v1/messages", 404, "not_found_error", NULL);
+	/* Who encodes more than the name reaches no other path. */
+	web_json(&st, "GET", "/v1/models/providers%2Fspare", org.key, NULL, &other);
+	judge_refusal(&st, &other, 400);
 }
 
 static int setup(void **s)
@@ -510,6 +544,7 @@ int main(void)
 		cmocka_unit_test(every_answer_says_whose_it_is),
 		cmocka_unit_test(refusals_are_in_the_clients_dialect),
 		cmocka_unit_test(models_are_listed_for_both_vendors_clients),
+		cmocka_unit_test(a_model_is_shown_to_both_vendors_clients),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

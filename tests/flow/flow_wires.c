@@ -4,13 +4,18 @@
  */
 #include "../t.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/js.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "gw.h"
+#include "judge.h"
+
+enum { WAIT_MS = 15000 };
 
 static struct stack st;
 static struct stack_org org;
@@ -26,7 +31,7 @@ static const struct wire {
 };
 #define MODELS                                                                                               \
 	"ok cut filter context malformed stall tools tools-mixed markup error-event no-done silent "         \
-	"html-200>chat/ok 503 no-usage markup-late markup-slow markup-slow@b>chat/ok"
+	"html-200>chat/ok 503 no-usage much-usage odd-usage markup-late markup-slow markup-slow@b>chat/ok"
 
 /* A request of wire w to PROVIDER/MODEL. */
 static char *body_of(struct mem *m, int w, const char *provider, const char *model, bool stream, bool tools)
@@ -186,6 +191,35 @@ static void usage_that_nobody_told_is_estimated_on_another_wire(void **s)
 	}
 }
 
+/* The client reads what its call was charged for, and never what its provider cannot have counted; everything else is as it came. */
+static void usage_that_cannot_be_is_told_to_nobody(void **s)
+{
+	(void)s;
+	static const char *const models[] = { "much-usage", "odd-usage" };
+	EACH_PAIR(c, u, stream)
+	for (size_t i = 0; i < 2; i++) {
+		auto_gw struct gw_answer a;
+		auto_mem struct mem *m = mem_new();
+		auto_buf struct buf charged = BUF(200);
+		ask(c, u, models[i], stream, false, &a);
+		const char *sql = mem_fmt(m,
+		    "SELECT tokens[1] || ' ' || tokens[4] || ' ' || estimated FROM usage_rows WHERE request "
+		    "= '%s'",
+		    a.id);
+		int64_t end = clock_ms() + WAIT_MS;
+		do {
+			buf_reset(&charged);
+			stack_sql(&st, sql, &charged);
+		} while (charged.n == 0 && clock_ms() < end && poll(NULL, 0, 20) == 0);
+		const char *told = mem_fmt(m, "%lld %lld true", a.in, a.out);
+		if (!gw_whole(&a) || !a.usage || a.in < 1 || a.out < FAKEMODEL_WORDS / 2 ||
+		    !str_starts(buf_c(&charged), told))
+			fail_msg("%s over %s, stream %d, %s: told %s, charged %s: %s", wires[c].name,
+			    wires[u].name, stream, models[i], told, buf_c(&charged), a.raw);
+		assert_string_equal(a.finish, wires[c].stop);
+	}
+}
+
 /* MOD-5, MOD-6: pieces that are read one by one. A head, a role and text that is held back are no beginning of an answer. */
 static void markup_that_comes_in_pieces_commits_nothing(void **s)
 {
@@ -272,6 +306,22 @@ static void a_closed_gate_is_told_in_every_dialect(void **s)
 		assert_string_equal(a.error, c == 2 ? "billing_error" : "insufficient_quota");
 		if (c != 2)
 			assert_string_equal(a.code, "insufficient_quota");
+		assert_non_null(strstr(a.headers, "x-should-retry: false\r\n"));
+		assert_true(str_starts(a.id, "call_")); /* MOD-11 */
+		assert_int_equal(a.attempts, 0);
+	}
+}
+
+static void a_method_that_is_not_there_is_told_in_every_dialect(void **s)
+{
+	(void)s;
+	for (int c = 0; c < 3; c++) {
+		char allow[40];
+		auto_web struct web w = { 0 };
+		web_json(&st, "GET", wires[c].path, org.key, NULL, &w);
+		judge_dialect(&st, &w, wires[c].path, 405, "invalid_request_error", "method_not_allowed");
+		assert_true(web_header(&w, "Allow", allow, sizeof allow));
+		assert_string_equal(allow, "POST");
 	}
 }
 
@@ -334,10 +384,12 @@ int main(void)
 		cmocka_unit_test(refusals_of_a_provider_are_told_in_every_dialect),
 		cmocka_unit_test(raw_markup_is_no_answer_in_any_dialect),
 		cmocka_unit_test(usage_that_nobody_told_is_estimated_on_another_wire),
+		cmocka_unit_test(usage_that_cannot_be_is_told_to_nobody),
 		cmocka_unit_test(markup_that_comes_in_pieces_commits_nothing),
 		cmocka_unit_test(a_response_that_fails_is_told_as_the_one_that_began),
 		cmocka_unit_test(messages_takes_its_clients_headers),
 		cmocka_unit_test(a_closed_gate_is_told_in_every_dialect),
+		cmocka_unit_test(a_method_that_is_not_there_is_told_in_every_dialect),
 		cmocka_unit_test(limits_are_told_by_the_vendors_names),
 		cmocka_unit_test(a_page_with_status_200_fails_over_in_every_dialect),
 	};

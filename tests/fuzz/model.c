@@ -100,7 +100,7 @@ static void stream(struct through *t, struct sse *s)
 		for (size_t i = 0; i < r.n; i++)
 			piece(t, &r.pieces[i]);
 		auto_buf struct buf fixed = BUF(OUT_BYTES);
-		if (r.pass == WIRE_PASS_FIXED && wire_in_fixed(t->in, &ev, &fixed) != 0)
+		if (r.pass == WIRE_PASS_FIXED && wire_in_fixed(t->in, &ev, NULL, &fixed) != 0)
 			HOLDS(fixed.n == 0);
 	}
 }

@@ -6,6 +6,7 @@
 #include "base/js.h"
 #include "base/mem.h"
 #include "model/call_int.h"
+#include "model/wire_int.h"
 
 enum { KNOWN_OUT = 8000, CONTEXT = 100000 };
 
@@ -72,6 +73,45 @@ static void what_cannot_be_is_not(void **s)
 	assert_true(used(hi, 0, m, (struct wire_usage){ .input = 5, .output = 2 * KNOWN_OUT }, 9).estimated);
 }
 
+/* What is no count is none, wherever it stands among others. */
+static void what_counts_nothing_is_not_believed(void **s)
+{
+	(void)s;
+	static const struct {
+		const char *json;
+		bool known, odd;
+	} rows[] = {
+		{ "{\"prompt_tokens\":5,\"completion_tokens\":2}", true, false },
+		{ "{\"prompt_tokens\":5,\"completion_tokens\":-2}", true, true },
+		{ "{\"prompt_tokens\":5.5,\"completion_tokens\":2}", true, true },
+		{ "{\"prompt_tokens\":5,\"completion_tokens\":1e9}", true, true },
+		{ "{\"input_tokens\":-1}", true, true },
+		{ "{\"input_tokens\":5,\"cache_read_input_tokens\":-3,\"output_tokens\":2}", true, true },
+		{ "{\"input_tokens\":5,\"output_tokens\":2,\"output_tokens_details\":{\"reasoning_tokens\":-"
+		  "3}}",
+		    true, true },
+		{ "{\"prompt_tokens\":null,\"completion_tokens\":\"2\",\"cost\":-0.5}", false, false },
+		{ "{\"prompt_tokens\":5,\"completion_tokens\":2,\"cost\":-0.5}", true, false },
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct err e = { 0 };
+		struct wire_counts tree = { 0 }, stream = { 0 };
+		auto_json json_t *v = js_parse(rows[i].json, strlen(rows[i].json), &e);
+		struct scan scan = scan_of(str_of(rows[i].json));
+		wire_counts_json(v, &tree);
+		wire_counts_scan(&scan, &stream);
+		assert_true(scan_done(&scan));
+		struct wire_usage a = wire_counts_usage(WIRE_CHAT, &tree),
+				  b = wire_counts_usage(WIRE_CHAT, &stream);
+		if (a.known != rows[i].known || a.odd != rows[i].odd || b.known != rows[i].known ||
+		    b.odd != rows[i].odd)
+			fail_msg("%s: %d %d, %d %d", rows[i].json, a.known, a.odd, b.known, b.odd);
+	}
+	const struct provider_model m = { 0 };
+	assert_true(
+	    used(hi, 10, m, (struct wire_usage){ .input = 5, .output = 5, .odd = true }, 20).estimated);
+}
+
 /* An estimate within what was reserved: of the bytes that went in and came out, and never beyond the limit. */
 static void instead_an_estimate_is_charged(void **s)
 {
@@ -93,6 +133,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_can_be_is_believed),
 		cmocka_unit_test(what_cannot_be_is_not),
+		cmocka_unit_test(what_counts_nothing_is_not_believed),
 		cmocka_unit_test(instead_an_estimate_is_charged),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

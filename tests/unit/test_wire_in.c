@@ -50,7 +50,7 @@ static void event(struct wire_in *in, const struct sse_event *ev, const struct w
 		    out, "  (not passed on: %.*s)\n", ev->data.n > 40 ? 40 : (int)ev->data.n, ev->data.p);
 	} else if (r->pass == WIRE_PASS_FIXED) {
 		(void)buf_str(out, "  (fixed) ");
-		assert_int_equal(wire_in_fixed(in, ev, out), 0);
+		assert_int_equal(wire_in_fixed(in, ev, NULL, out), 0);
 	}
 }
 

@@ -47,6 +47,24 @@ for (const by of ['messages', 'chat', 'responses']) {
   });
 }
 
+await check('models.list and models.retrieve', async () => {
+  const ids = [];
+  for await (const m of client.models.list({ limit: 2 })) ids.push(m.id);
+  assert.ok(ids.includes('messages/ok'), ids.join(' '));
+  assert.equal(new Set(ids).size, ids.length);
+  const one = await client.models.retrieve('messages/ok');
+  assert.equal(one.type, 'model');
+  assert.ok(!Number.isNaN(Date.parse(one.created_at)));
+  const e = await refused(client.models.retrieve('messages/okk'), Anthropic.NotFoundError, 404);
+  assert.equal(e.error.error.type, 'not_found_error');
+});
+await check('a body too large is a 413 of nginx, and not tried again', async () => {
+  const other = new Anthropic({ baseURL: url, apiKey: key, maxRetries: 2 });
+  const long = [{ role: 'user', content: 'x'.repeat(33 << 20) }];
+  const e = await refused(other.messages.create(ask('messages/ok', { messages: long })), Anthropic.APIError, 413);
+  assert.equal(e.error.error.type, 'request_too_large');
+  assert.match(e.requestID, /./);
+});
 await check('count_tokens', async () => {
   const n = await client.messages.countTokens({ model: 'messages/ok', messages });
   assert.ok(n.input_tokens > 0);

@@ -12,6 +12,10 @@ await check('models.list', async () => {
   for await (const m of client.models.list()) ids.push(m.id);
   for (const wire of ['chat', 'messages', 'responses']) assert.ok(ids.includes(`${wire}/ok`), ids.join(' '));
 });
+await check('models.retrieve', async () => {
+  assert.equal((await client.models.retrieve('chat/ok')).id, 'chat/ok');
+  await refused(client.models.retrieve('chat/okk'), OpenAI.NotFoundError, 404, 'model_not_found');
+});
 
 for (const by of ['chat', 'messages', 'responses']) {
   await check(`chat by ${by}: buffered`, async () => {
@@ -103,10 +107,19 @@ await check('a wrong key is an AuthenticationError', async () => {
 await check('a bad request names its field', async () => {
   await refused(client.chat.completions.create({ model: 'chat/ok' }), OpenAI.BadRequestError, 400);
 });
-await check('without balance: insufficient_quota', async () => {
-  const other = new OpenAI({ baseURL: `${url}/v1`, apiKey: poor, maxRetries: 0 });
+await check('without balance: insufficient_quota, and not tried again', async () => {
+  let asked = 0;
+  const counting = (...args) => { asked++; return fetch(...args); };
+  const other = new OpenAI({ baseURL: `${url}/v1`, apiKey: poor, maxRetries: 2, fetch: counting });
   await refused(other.chat.completions.create({ model: 'chat/ok', messages }), OpenAI.RateLimitError, 429, 'insufficient_quota');
   await refused(other.responses.create({ model: 'chat/ok', input: 'x' }), OpenAI.RateLimitError, 429, 'insufficient_quota');
+  assert.equal(asked, 2);
+});
+await check('a body too large is a 413 of nginx, in words that the SDK shows', async () => {
+  const long = [{ role: 'user', content: 'x'.repeat(33 << 20) }];
+  const e = await refused(client.chat.completions.create({ model: 'chat/ok', messages: long }), OpenAI.APIError, 413, 'request_too_large');
+  assert.match(e.message, /larger than 32 MiB/);
+  assert.match(e.requestID, /./);
 });
 await check('what is away is retried by the SDK, as it is told when', async () => {
   const patient = client.withOptions({ maxRetries: 1 });
