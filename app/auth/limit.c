@@ -122,6 +122,14 @@ int limit_request(struct ctx *c, const struct op *op, struct err *e)
 	return pg_rows(r) == 0 ? 0 : learn(who->org, r, now, e);
 }
 
+long long limit_known(const char *org)
+{
+	(void)pthread_mutex_lock(&lock);
+	long long most = tally_of(org)->most;
+	(void)pthread_mutex_unlock(&lock);
+	return most;
+}
+
 int limit_runs(struct ctx *c, struct pg *db, long long *most, struct err *e)
 {
 	auto_res struct pg_res *r = PG(

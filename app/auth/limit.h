@@ -12,6 +12,8 @@
  * with a credential that belongs to a run are not counted. A hundredth of the limit is taken in advance by each process, so most
  * requests cost no look at the database; that much may be left over when the limit is reached. */
 int limit_request(struct ctx *c, const struct op *op, struct err *e);
+/* How many requests a minute that org may send, as limit_request last learnt here; 0: no limit, or it was never looked. */
+long long limit_known(const char *org);
 /* May the org start a run, with so many at work? Inside the transaction that starts it, before they are counted: it locks the org's
  * row. 0 with the limit in *most, 0 for none. */
 int limit_runs(struct ctx *c, struct pg *db, long long *most, struct err *e);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "auth/limit.h"
 #include "auth/principal.h"
 #include "base/clock.h"
 #include "model/call_int.h"
@@ -12,12 +13,12 @@ static void number(struct ctx *c, const char *name, long long v)
 }
 
 /* The names that the vendors' own clients read. Nothing is said of what is not limited. */
-static void rate(struct call *k, const char *what, long long limit, long long left, int reset_s)
+static void rate(
+    struct ctx *c, enum provider_wire w, const char *what, long long limit, long long left, int reset_s)
 {
-	struct ctx *c = k->c;
 	if (limit <= 0)
 		return;
-	if (k->wire != WIRE_MESSAGES) {
+	if (w != WIRE_MESSAGES) {
 		number(c, mem_fmt(c->mem, "x-ratelimit-limit-%s", what), limit);
 		number(c, mem_fmt(c->mem, "x-ratelimit-remaining-%s", what), left);
 		reply_header(
@@ -42,8 +43,9 @@ void call_tell(struct call *k)
 	if (k->now != NULL)
 		reply_header(c, "x-gatehouse-model", k->now->address);
 	number(c, "x-gatehouse-overhead-us", now - k->rec.began_us - waited);
-	rate(k, "requests", k->rates.requests.limit, k->rates.requests.left, k->rates.requests.reset_s);
-	rate(k, "tokens", k->rates.tokens.limit, k->rates.tokens.left, k->rates.tokens.reset_s);
+	rate(c, k->wire, "requests", k->rates.requests.limit, k->rates.requests.left,
+	    k->rates.requests.reset_s);
+	rate(c, k->wire, "tokens", k->rates.tokens.limit, k->rates.tokens.left, k->rates.tokens.reset_s);
 }
 
 int call_reply_begin(struct call *k, int status, const char *type)
@@ -92,6 +94,9 @@ bool call_refuse(struct ctx *c, enum provider_wire w, const struct err *why)
 	    why->param[0] == 0 ? NULL : why->param, c->request_id, why->retry_s);
 	if (w == WIRE_MESSAGES)
 		reply_header(c, "request-id", c->request_id);
+	/* The org's requests a minute are judged before there is a call; the gate's own limits have a reason, and are told already. */
+	if (why->code == ERR_RATE && why->reason == NULL && c->who != NULL)
+		rate(c, w, "requests", limit_known(c->who->org), 0, why->retry_s);
 	send_refusal(c, &r);
 	return true;
 }

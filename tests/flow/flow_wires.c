@@ -349,6 +349,36 @@ static void limits_are_told_by_the_vendors_names(void **s)
 	assert_true(refused.retry_after_s >= 1 && refused.retry_after_s <= 60);
 }
 
+/* MOD-11: also where a request is refused before it is a call. */
+static void a_minute_that_is_used_up_is_told_by_the_vendors_names(void **s)
+{
+	(void)s;
+	struct stack_org busy;
+	stack_org(&st, &busy);
+	const char *const limit[] = { "org", "limit", busy.slug, "--requests-per-minute", "1", NULL };
+	stack_cli(&st, limit, NULL);
+	gw_provider(&st, fake, busy.key, "chat", "openai-chat", 1, "ok");
+	for (int c = 0; c < 3; c++) {
+		auto_mem struct mem *m = mem_new();
+		auto_gw struct gw_answer a = { 0 };
+		const char *body = body_of(m, c, "chat", "ok", false, false);
+		/* The first of a new minute comes as far as the gate. */
+		for (int i = 0; i < 5 && strcmp(a.error, "rate_limit_error") != 0; i++) {
+			gw_free(&a);
+			gw_send(&st, busy.key, wires[c].path, body, 0, NULL, 0, &a);
+		}
+		assert_int_equal(a.status, 429);
+		assert_string_equal(a.error, "rate_limit_error");
+		assert_true(a.retry_after_s >= 1 && a.retry_after_s <= 60);
+		const char *of = c == 2 ? "anthropic-ratelimit-requests-limit: 1\r\n"
+					: "x-ratelimit-limit-requests: 1\r\n",
+			   *left = c == 2 ? "anthropic-ratelimit-requests-remaining: 0\r\n"
+					  : "x-ratelimit-remaining-requests: 0\r\n";
+		assert_non_null(strstr(a.headers, of));
+		assert_non_null(strstr(a.headers, left));
+	}
+}
+
 static int setup(void **s)
 {
 	(void)s;
@@ -391,6 +421,7 @@ int main(void)
 		cmocka_unit_test(a_closed_gate_is_told_in_every_dialect),
 		cmocka_unit_test(a_method_that_is_not_there_is_told_in_every_dialect),
 		cmocka_unit_test(limits_are_told_by_the_vendors_names),
+		cmocka_unit_test(a_minute_that_is_used_up_is_told_by_the_vendors_names),
 		cmocka_unit_test(a_page_with_status_200_fails_over_in_every_dialect),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
