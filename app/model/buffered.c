@@ -75,7 +75,8 @@ enum verdict buffered_give(struct attempt *a)
 		    "The model's answer holds a raw tool call that its provider did not read; try again.");
 	}
 	size_t written = a->body.n / 2; /* where no usage is told: about half of a body is text */
-	bool mended = !call_used(k, a, &answer.usage, written, true);
+	bool mended = !call_used(k, a, &answer.usage, written, true) ||
+	    (answer.usage.known && answer.usage.part);
 	if (mended)
 		answer.usage = call_charged(k);
 	else if (!answer.usage.known)

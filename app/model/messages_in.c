@@ -45,8 +45,10 @@ static void inner(struct wire_in *in, struct scan *s, struct event *v)
 		if (at != NULL) {
 			if (scan_string(s, &t))
 				*at = wire_in_str(in, t);
-		} else if (str_eq(key, "usage")) {
+		} else if (str_eq(key, "usage")) { /* of message_start: before there is any output */
 			wire_in_usage(in, s);
+			in->counts.output = false;
+			in->seen.usage.part = true;
 		} else if (str_eq(key, "input")) {
 			(void)scan_value(s, &v->input);
 		} else {

@@ -263,8 +263,14 @@ static bool conclude(struct attempt *a)
 			a->k->rec.markup = markup_family(&s->markup[i]);
 			return false;
 		}
-	const struct wire_piece usage = { .kind = WIRE_P_USAGE, .usage = call_estimate(a->k, seen->written) };
-	if (s->out != NULL && !seen->usage.known && wire_out_piece(s->out, &usage, &s->wait, &e) != 0)
+	struct wire_piece usage = { .kind = WIRE_P_USAGE, .usage = call_estimate(a->k, seen->written) };
+	bool part = seen->usage.known && seen->usage.part;
+	if (part) {
+		(void)call_used(a->k, a, &seen->usage, seen->written, true);
+		usage.usage = call_charged(a->k);
+	}
+	if (s->out != NULL && (part || !seen->usage.known) &&
+	    wire_out_piece(s->out, &usage, &s->wait, &e) != 0)
 		return false;
 	int rc = s->out != NULL ? wire_out_end(s->out, &s->wait, &e)
 	    : seen->ended       ? 0

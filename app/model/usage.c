@@ -34,6 +34,7 @@ static void count(struct wire_counts *c, struct str key, long long n)
 	if (to == NULL)
 		return;
 	c->known = c->known || to == &c->in || to == &c->out;
+	c->output = c->output || (to == &c->out && n >= 0);
 	c->odd = c->odd || n < 0;
 	most(to, n);
 }
@@ -78,6 +79,7 @@ struct wire_usage wire_counts_usage(enum provider_wire w, const struct wire_coun
 {
 	struct wire_usage u = { .known = c->known,
 		.odd = c->odd,
+		.part = !c->output,
 		.input = c->in,
 		.cached = c->cached > c->read ? c->cached : c->read,
 		.cache_write = c->written,

@@ -65,8 +65,8 @@ static bool believed(struct call *k, const struct attempt *a, const struct wire_
 	return false;
 }
 
-/* u NULL, not known or not believed: all is estimated, within what was reserved if it is not believed. ended: what u tells of the output is all of it; before that it counts for no less than
- * what was written so far. */
+/* u NULL, not known or not believed: all is estimated, within what was reserved if it is not believed. ended: nothing of the output
+ * follows; before that, and where u tells of a part of it, it counts for no less than what was written so far. */
 bool call_used(
     struct call *k, const struct attempt *a, const struct wire_usage *u, size_t written, bool ended)
 {
@@ -79,7 +79,8 @@ bool call_used(
 		t.reasoning = u->reasoning;
 		t.output = not_below(u->output - u->reasoning, 0);
 	}
-	if (!known || !ended)
+	bool whole = ended && known && !u->part;
+	if (!whole)
 		t.output = not_below(t.output, wire_estimate_tokens(written));
 	if (told && !known)
 		t.output = not_above(t.output, call_worst_out(k, a->t->model));
@@ -87,7 +88,7 @@ bool call_used(
 		.model = a->t->model->name,
 		.price = a->t->model->price,
 		.tokens = t,
-		.estimated = !known || !ended };
+		.estimated = !whole };
 	return known || !told;
 }
 

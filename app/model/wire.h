@@ -36,7 +36,8 @@ const char *wire_finish_name(enum wire_finish f); /* in the words of chat.comple
 /* Tokens. input counts all of them, those read from and written to a cache too; output counts reasoning too. */
 struct wire_usage {
 	bool known;
-	bool odd; /* a figure is no count: below zero, a fraction, too long */
+	bool odd;  /* a figure is no count: below zero, a fraction, too long */
+	bool part; /* no figure for all of the output: none, or what a stream of messages begins with */
 	long long input, cached, cache_write, output, reasoning;
 };
 /* Where an upstream tells no usage: four bytes to a token. An estimate, and to be called one wherever it is used. */

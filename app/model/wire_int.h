@@ -6,7 +6,7 @@
 
 /* ---- usage, as the three wires spell it; each field is the largest that was told, so that cumulative figures count once */
 struct wire_counts {
-	bool known, odd;
+	bool known, odd, output; /* output: its figure is for all of it */
 	long long in, out, read, written, cached,
 	    reasoning; /* read, written: of a cache, beside `in` on messages */
 };

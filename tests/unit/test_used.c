@@ -1,6 +1,7 @@
 /* MOD-6: what an upstream says a call used is believed within what can be. */
 #include "../t.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/js.h"
@@ -27,7 +28,7 @@ static struct gate_used used(
 	const struct attempt a = { .k = &k, .t = &t };
 	u.known = true;
 	call_used(&k, &a, &u, written, true);
-	assert_int_equal(k.doubted, k.used.estimated);
+	assert_int_equal(k.doubted, k.used.estimated && !u.part);
 	return k.used;
 }
 
@@ -128,6 +129,56 @@ static void instead_an_estimate_is_charged(void **s)
 	assert_int_equal(most.tokens.output, 10);
 }
 
+/* What a stream of messages ends with, after a start that counted one token: is all of the output told? */
+static bool ends_whole(const char *delta)
+{
+	const char *const frames[] = {
+		"{\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"model\":\"x\",\"usage\":"
+		"{\"input_tokens\":5,\"output_tokens\":1}}}",
+		"{\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":"
+		"\"\"}}",
+		"{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":"
+		"\"word\"}}",
+		delta
+	};
+	auto_wire_in struct wire_in *in = wire_in_new(WIRE_MESSAGES, true);
+	struct wire_read r;
+	struct err e = { 0 };
+	for (size_t i = 0; i < sizeof frames / sizeof frames[0]; i++) {
+		const struct sse_event ev = {
+			.has_data = true, .data = str_of(frames[i]), .raw = str_of(frames[i])
+		};
+		assert_int_equal(wire_in_event(in, &ev, &r, &e), 0);
+	}
+	if (!wire_in_seen(in)->finished)
+		fail_msg("no end: %s", delta);
+	return !wire_in_seen(in)->usage.part;
+}
+
+/* What a stream begins with counts no output that comes after it (MOD-6). */
+static void a_beginning_is_not_the_whole(void **s)
+{
+	(void)s;
+	const struct provider_model m = { 0 };
+	assert_true(ends_whole("{\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},"
+			       "\"usage\":{\"output_tokens\":9}}"));
+	static const char *const without[] = { "", ",\"usage\":null", ",\"usage\":{}", ",\"usage\":\"9\"",
+		",\"usage\":{\"output_tokens\":-1}", ",\"usage\":{\"output_tokens\":null}",
+		",\"usage\":{\"output_tokens\":0.5}", ",\"usage\":{\"input_tokens\":5}", ",\"usage\":[9]" };
+	for (size_t i = 0; i < sizeof without / sizeof without[0]; i++) {
+		char delta[200];
+		(void)snprintf(delta, sizeof delta,
+		    "{\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"}%s}", without[i]);
+		if (ends_whole(delta))
+			fail_msg("%s", delta);
+	}
+	struct gate_used u = used(
+	    hi, 2000, m, (struct wire_usage){ .part = true, .input = 5, .output = 1 }, 4000);
+	assert_true(u.estimated);
+	assert_int_equal(u.tokens.input, 5);
+	assert_int_equal(u.tokens.output, 1000);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -135,6 +186,7 @@ int main(void)
 		cmocka_unit_test(what_cannot_be_is_not),
 		cmocka_unit_test(what_counts_nothing_is_not_believed),
 		cmocka_unit_test(instead_an_estimate_is_charged),
+		cmocka_unit_test(a_beginning_is_not_the_whole),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
