@@ -268,8 +268,8 @@ install: all ## binaries, units, nginx includes and the annotated configuration
 	install -D -m 644 -t $(LIBEXEC) systemd/egress-role.sql
 	install -D -m 644 systemd/gatehouse.sysusers $(DESTDIR)/usr/lib/sysusers.d/gatehouse.conf
 	install -D -m 644 systemd/gatehouse.tmpfiles $(DESTDIR)/usr/lib/tmpfiles.d/gatehouse.conf
-	install -D -m 644 -t $(DESTDIR)/etc/nginx nginx/gatehouse.conf nginx/gatehouse-e2b.conf
-	install -D -m 644 nginx/gatehouse-internal.conf $(DESTDIR)/etc/nginx/conf.d/gatehouse-internal.conf
+	install -D -m 644 -t $(DESTDIR)/etc/nginx nginx/gatehouse.conf nginx/gatehouse-kept.conf nginx/gatehouse-e2b.conf
+	install -D -m 644 -t $(DESTDIR)/etc/nginx/conf.d nginx/gatehouse-internal.conf nginx/gatehouse-upstream.conf
 	[ -e $(DESTDIR)/etc/gatehouse/gatehouse.conf ] || install -D -m 640 systemd/gatehouse.conf $(DESTDIR)/etc/gatehouse/gatehouse.conf
 	[ -n "$(DESTDIR)" ] || { systemd-sysusers && systemd-tmpfiles --create && chgrp gatehouse /etc/gatehouse/gatehouse.conf && \
 		{ [ -e /etc/gatehouse/secret.key ] || (umask 077 && openssl rand -hex 32 >/etc/gatehouse/secret.key && chown gatehouse /etc/gatehouse/secret.key); }; }

@@ -49,6 +49,10 @@ done
 lines=$(wc -l <nginx/gatehouse.conf)
 [ "$lines" -le 40 ] || say "nginx/gatehouse.conf has $lines lines; 40 is the limit"
 cp /etc/nginx/fastcgi_params nginx/*.conf "$work/"
+check_nginx() { # as it is in $work
+  out=$(/usr/sbin/nginx -t -q -e stderr -p "$work" -c "$work/nginx.conf" 2>&1 | grep -v 'the "user" directive' || true)
+  [ -z "$out" ] || say "nginx -t: $out"
+}
 cat >"$work/nginx.conf" <<EOT
 pid $work/nginx.pid;
 events {}
@@ -61,9 +65,14 @@ http {
     include gatehouse.conf; }
   server { listen 127.0.0.1:65002; root /var/www; server_tokens on; client_max_body_size 1m; include gatehouse-e2b.conf; }
   include gatehouse-internal.conf;
+  include gatehouse-upstream.conf;
 }
 EOT
 sed -i "s#/run/gatehouse/internal/door.sock#$work/door.sock#" "$work/gatehouse-internal.conf"
-out=$(/usr/sbin/nginx -t -q -e stderr -p "$work" -c "$work/nginx.conf" 2>&1 | grep -v 'the "user" directive' || true)
-[ -z "$out" ] || say "nginx -t: $out"
+check_nginx
+sed -i /gatehouse-upstream/d "$work/nginx.conf"
+/usr/sbin/nginx -t -q -e /dev/null -p "$work" -c "$work/nginx.conf" 2>/dev/null && say "gatehouse-kept.conf without its upstream is not noticed"
+# OP-4: the include alone is all that nginx needs.
+rm "$work/gatehouse-kept.conf"
+check_nginx
 exit $bad

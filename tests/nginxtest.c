@@ -34,22 +34,24 @@ static const char conf[] =
     "client_body_temp_path %1$s/body; fastcgi_temp_path %1$s/fcgi; proxy_temp_path %1$s/proxy;\n"
     "uwsgi_temp_path %1$s/uwsgi; scgi_temp_path %1$s/scgi;\n"
     "include /etc/nginx/fastcgi_params;\n"
-    "fastcgi_keep_conn off; client_max_body_size 8m; fastcgi_read_timeout 60s;\n"
+    "upstream app { server unix:%1$s/app.sock; %2$s }\n"
+    "fastcgi_keep_conn %3$s; client_max_body_size 8m; fastcgi_read_timeout 60s;\n"
     "server { listen unix:%1$s/public.sock; fastcgi_param GATEHOUSE_DOOR public;\n"
     "  include /etc/nginx/fastcgi_params;\n"
-    "  location / { fastcgi_pass unix:%1$s/app.sock; }\n"
-    "  location /v1/upload/ { fastcgi_request_buffering off; fastcgi_pass unix:%1$s/app.sock; } }\n"
+    "  location / { fastcgi_pass app; }\n"
+    "  location /v1/upload/ { fastcgi_request_buffering off; fastcgi_keep_conn off; fastcgi_pass "
+    "unix:%1$s/app.sock; } }\n"
     "server { listen unix:%1$s/internal.sock; fastcgi_param GATEHOUSE_DOOR internal;\n"
     "  include /etc/nginx/fastcgi_params;\n"
-    "  location / { fastcgi_pass unix:%1$s/app.sock; } }\n"
+    "  location / { fastcgi_pass app; } }\n"
     "}\n";
 
-static void write_conf(const struct nginxtest *t, char *path, size_t size)
+static void write_conf(const struct nginxtest *t, bool kept, char *path, size_t size)
 {
 	(void)snprintf(path, size, "%s/nginx.conf", t->dir);
 	FILE *f = fopen(path, "we");
 	assert_non_null(f);
-	assert_true(fprintf(f, conf, t->dir) > 0);
+	assert_true(fprintf(f, conf, t->dir, kept ? "keepalive 16;" : "", kept ? "on" : "off") > 0);
 	assert_int_equal(fclose(f), 0);
 }
 
@@ -68,7 +70,7 @@ static int try_connect(const char *path)
 	return -1;
 }
 
-struct nginxtest *nginxtest_start(void)
+static struct nginxtest *begin(bool kept)
 {
 	struct nginxtest *t = calloc(1, sizeof *t);
 	assert_non_null(t);
@@ -79,7 +81,7 @@ struct nginxtest *nginxtest_start(void)
 	for (int i = 0; i < 3; i++)
 		(void)snprintf(t->sockets[i], sizeof t->sockets[i], "%s/%s", dir, names[i]);
 	char path[96], error_log[96];
-	write_conf(t, path, sizeof path);
+	write_conf(t, kept, path, sizeof path);
 	(void)snprintf(error_log, sizeof error_log, "%s/error.log", dir);
 	pid_t self = getpid();
 	t->pid = fork();
@@ -102,6 +104,16 @@ struct nginxtest *nginxtest_start(void)
 	}
 	(void)close(fd);
 	return t;
+}
+
+struct nginxtest *nginxtest_start(void)
+{
+	return begin(false);
+}
+
+struct nginxtest *nginxtest_start_kept(void)
+{
+	return begin(true);
 }
 
 static void rm_rf(const char *dir)

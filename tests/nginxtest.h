@@ -13,6 +13,7 @@ struct nginxtest;
 
 /* `fcgi_socket` is read until nginxtest_end; nginx connects to it for each request only. */
 struct nginxtest *nginxtest_start(void);
+struct nginxtest *nginxtest_start_kept(void); /* keeps its connections to it */
 void nginxtest_end(struct nginxtest *t);
 const char *nginxtest_dir(const struct nginxtest *t);
 const char *nginxtest_fcgi(const struct nginxtest *t); /* where the server under test must listen */

@@ -114,7 +114,7 @@ static bool park(struct fcgi *f)
  * Nobody may be left without somebody who accepts, as only that one can say "busy". So where no other does, one is called or
  * made. Where that cannot be the seat is kept, and a peer that stalls in its request has all others wait for FCGI_HEAD_WAIT_S.
  */
-static bool leave_seat(struct fcgi *f, int seat)
+static bool leave_seat(struct fcgi *f)
 {
 	pthread_mutex_lock(&f->lock);
 	bool leaves = f->n_heads < HEADS_MAX, alone = leaves && f->n_seated == 1 && f->n_called == 0;
@@ -122,7 +122,6 @@ static bool leave_seat(struct fcgi *f, int seat)
 	if (leaves) {
 		f->n_heads++;
 		f->n_seated--;
-		f->seats[seat].taken = false;
 	}
 	pthread_mutex_unlock(&f->lock);
 	if (called)
@@ -134,7 +133,6 @@ static bool leave_seat(struct fcgi *f, int seat)
 	if (back) {
 		f->n_heads--;
 		f->n_seated++;
-		f->seats[seat].taken = true;
 	}
 	pthread_mutex_unlock(&f->lock);
 	return !back;
@@ -172,10 +170,6 @@ static struct fcgi_call *admit(struct fcgi *f, struct fcgi_call *k, bool left)
  */
 static struct fcgi_call *sit(struct fcgi *f)
 {
-	int seat = 0;
-	while (f->seats[seat].taken)
-		seat++;
-	f->seats[seat].taken = true;
 	f->n_seated++;
 	bool waiting = f->first != NULL && f->n_busy < f->o.workers, called = waiting && call_one(f);
 	pthread_mutex_unlock(&f->lock);
@@ -184,16 +178,16 @@ static struct fcgi_call *sit(struct fcgi *f)
 	else if (waiting)
 		(void)one_more(f); /* where that cannot be, whoever ends next takes it */
 	struct fcgi_call *k = NULL;
+	struct fcgi_kept *kept;
 	bool left = false;
-	for (int fd; !left && (fd = fcgi_accept(f, seat)) >= 0;) {
-		left = leave_seat(f, seat);
-		k = admit(f, fcgi_read_call(f, fd), left);
+	for (int fd; !left && (fd = fcgi_accept(f, &kept)) >= 0;) {
+		left = leave_seat(f);
+		k = admit(f, fcgi_read_call(f, fd, kept), left);
 	}
 	pthread_mutex_lock(&f->lock);
 	if (!left) {
 		f->closed = true;
 		f->n_seated--;
-		f->seats[seat].taken = false;
 		(void)pthread_cond_broadcast(&f->work);
 		(void)pthread_cond_broadcast(&f->fewer);
 	}
@@ -366,6 +360,7 @@ void fcgi_drain(struct fcgi *f)
 	pthread_mutex_lock(&f->lock);
 	while (!f->closed || f->n_seated > 0)
 		(void)pthread_cond_wait(&f->fewer, &f->lock);
+	fcgi_kept_end(f); /* nothing has come on them */
 	/* The seats first: they would stay registered with a socket that systemd keeps. */
 	fcgi_seats_close(f);
 	(void)close(f->listen_fd);
@@ -397,6 +392,7 @@ void fcgi_stats(struct fcgi *f, struct fcgi_stats *s)
 		.busy = f->n_busy,
 		.queued = f->n_queued,
 		.streams = f->n_streams,
+		.kept = f->n_kept,
 		.accepted = f->accepted,
 		.refused = f->refused,
 	};

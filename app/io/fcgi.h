@@ -6,7 +6,7 @@
  * For every request: request id, route, identity (through the `identify` hook), limits, input check, handler, reply, log line.
  *
  * From nginx it needs the usual fastcgi_params (the path is DOCUMENT_URI: what nginx matched its locations with is what is
- * routed and authorised), fastcgi_keep_conn off, and GATEHOUSE_DOOR "internal" on the internal server, "e2b" on that of the E2B SDK. An OP_HIDDEN op without
+ * routed and authorised) and GATEHOUSE_DOOR "internal" on the internal server, "e2b" on that of the E2B SDK. An OP_HIDDEN op without
  * a valid credential is answered with a Basic challenge (git and browsers ask people for one), any other with Bearer.
  */
 #pragma once
@@ -38,9 +38,9 @@ struct fcgi_opts {
 
 struct fcgi;
 struct fcgi *fcgi_start(const struct fcgi_opts *o, struct err *e);
-struct fcgi_stats { /* gauges, and counts since the start */
-	int busy, queued, streams;
-	long long accepted, refused; /* refused: 503 because the queue or the streams were full */
+struct fcgi_stats {                      /* gauges, and counts since the start */
+	int busy, queued, streams, kept; /* kept: connections of nginx between two requests */
+	long long accepted, refused;     /* refused: 503 because the queue or the streams were full */
 };
 void fcgi_stats(struct fcgi *f, struct fcgi_stats *s);
 /* Block until SIGTERM/SIGINT (drain and return) ; SIGHUP calls on_hup. Signals must be blocked before any thread starts:

@@ -21,13 +21,12 @@ enum {
 	FCGI_RETRY_S = 2,
 };
 
-/* Threads that wait for connections at the same time; more come as these have got one. Each seat has an epoll of its own, so that a
- * connection wakes one of them, and the same one again and again where little is to be done. */
+/* Threads that wait for connections at the same time; more come as these have got one. They share an epoll, where everything is armed
+ * for one event: it wakes one of them, the same one again and again where little is to be done. */
 enum { FCGI_SEATS = 4 };
-struct fcgi_seat {
-	int fd; /* listen_fd and stop_fd, readable */
-	bool taken;
-};
+/* Whose an event of it is: these two's, or a kept connection's number. */
+enum { FCGI_LISTENER, FCGI_STOP, FCGI_FIRST_NUMBER };
+struct fcgi_kept;
 
 /* One request, from accept to its log line. Where it was not queued one thread has it all the time. */
 struct fcgi_call {
@@ -43,6 +42,9 @@ struct fcgi_call {
 	bool gone;                /* a write failed */
 	bool streaming;           /* in f->streams */
 	bool too_large, cut;      /* what was wrong with the body */
+	bool read;                /* to its end */
+	bool keep;                /* nginx keeps the connection */
+	struct fcgi_kept *kept;   /* of an earlier request; NULL: it is new */
 	bool wire;                /* fcgi_wire_begin was called: libfcgi's streams are gone */
 	struct buf gathered;      /* and this waits for the next flush */
 	long long body_announced; /* Content-Length, -1 when not said */
@@ -54,12 +56,15 @@ struct fcgi_call {
 struct fcgi {
 	struct fcgi_opts o;
 	int listen_fd, stop_fd; /* stop_fd: an eventfd, readable once draining */
+	int seat_fd;            /* an epoll: what those who sit wait for */
 	int spare_fd;           /* kept for when there is no other */
 	atomic_bool draining;
 	bool drained;
 	pthread_mutex_t lock;       /* everything below */
 	pthread_cond_t work, fewer; /* for who is parked; for the drain */
-	struct fcgi_seat seats[FCGI_SEATS];
+	struct fcgi_kept *kept;     /* connections between two requests */
+	int n_kept;
+	uint64_t kept_numbers;          /* given so far */
 	bool closed;                    /* nobody accepts any more */
 	struct fcgi_call *first, *last; /* queue */
 	struct fcgi_call *streams;
@@ -84,9 +89,18 @@ void fcgi_refuse(struct fcgi_call *k, const struct err *e);
 /* fcgi_accept.c */
 void fcgi_seats_open(struct fcgi *f);
 void fcgi_seats_close(struct fcgi *f);
-int fcgi_accept(struct fcgi *f, int seat); /* a connection; -1: nobody is accepted any more */
-struct fcgi_call *fcgi_read_call(
-    struct fcgi *f, int fd); /* up to its parameters' end; NULL: it was none. Takes fd */
+void fcgi_watch(struct fcgi *f, int how, int fd, uint32_t events, uint64_t whose); /* epoll_ctl on seat_fd */
+/* A connection with something to read, new or kept; -1: nobody is accepted any more. */
+int fcgi_accept(struct fcgi *f, struct fcgi_kept **kept);
+/* Up to its parameters' end; NULL: it was none. Takes fd and kept. */
+struct fcgi_call *fcgi_read_call(struct fcgi *f, int fd, struct fcgi_kept *kept);
+
+/* fcgi_kept.c */
+int fcgi_kept_take(struct fcgi *f, uint64_t number, struct fcgi_kept **out); /* -1: it was ended */
+/* Wait for its next request, or close it in a drain. h: what it was taken as; NULL: it is new. */
+void fcgi_kept_put(struct fcgi *f, struct fcgi_kept *h, int fd);
+bool fcgi_kept_drop(struct fcgi *f); /* the newest, for its descriptor; false: there is none */
+void fcgi_kept_end(struct fcgi *f);  /* all; the lock is held */
 
 /* fcgi_input.c: path, query and body as one checked object; NULL with e. */
 json_t *fcgi_input(struct fcgi_call *k, const struct route *route, json_t *path_params, struct err *e);

@@ -115,6 +115,8 @@ static ssize_t on_read(struct reply *r, void *p, size_t n)
 	    (FCGX_GetError(k->req.in) != 0 ||
 		(k->body_announced >= 0 && (size_t)k->body_announced != k->body_read)))
 		k->cut = true;
+	else if (got <= 0)
+		k->read = true;
 	return k->too_large || k->cut ? -1 : got;
 }
 

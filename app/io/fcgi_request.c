@@ -33,16 +33,33 @@ struct fcgi_call *fcgi_call_new(struct fcgi *f)
 	return k;
 }
 
+/* A connection is kept when there is nothing left on it. Closing it instead, with the reply told to be over, nginx could send a request of
+ * somebody else's on it first. */
+static void read_rest(struct fcgi_call *k)
+{
+	char piece[4096];
+	while (FCGX_GetStr(piece, sizeof piece, k->req.in) == (int)sizeof piece)
+		continue;
+	k->read = FCGX_GetError(k->req.in) == 0;
+}
+
 void fcgi_call_free(struct fcgi_call *k)
 {
+	if (k->keep && !k->read && !k->wire && !k->gone)
+		read_rest(k);
 	if (k->wire)
 		fcgi_wire_end(k);
 	if (k->streaming)
 		fcgi_stream_end(k);
 	/* libfcgi waits for nginx to close first, as closing with something unread would cost nginx the reply. Where the input was
-	 * read to its end nothing is unread, and a worker need not sleep once more. */
-	k->req.detached = k->in != NULL && (k->op->flags & OP_RAW_IN) == 0;
+	 * read to its end nothing is unread, and a worker need not sleep once more; and what comes next on it is another request. */
+	k->req.detached = k->read;
+	k->req.keepConnection = k->keep && k->read && !k->gone;
 	FCGX_Finish_r(&k->req);
+	if (k->req.ipcFd >= 0)
+		fcgi_kept_put(k->f, k->kept, k->req.ipcFd);
+	else
+		free(k->kept);
 	buf_free(&k->gathered);
 	json_decref(k->in);
 	mem_free(k->mem);

@@ -140,7 +140,9 @@ http {
 EOT
     for ((i = 1; i <= APIS; i++)); do
       port=${ports[i - 1]}
-      sed -e "s#/run/gatehouse/api.sock#$run/api$i.sock#" "$top/nginx/gatehouse.conf" >"$dir/nginx/gatehouse$i.conf"
+      sed -e "s#/run/gatehouse/api.sock#$run/api$i.sock#; s#gatehouse-kept\*#kept$i#" "$top/nginx/gatehouse.conf" >"$dir/nginx/gatehouse$i.conf"
+      sed -e "s#gatehouse_api;#gatehouse_api$i;#" "$top/nginx/gatehouse-kept.conf" >"$dir/nginx/kept$i.conf"
+      sed -e "s#/run/gatehouse/api.sock#$run/api$i.sock#; s#gatehouse_api #gatehouse_api$i #" "$top/nginx/gatehouse-upstream.conf"
       sed -e "s#/run/gatehouse/api.sock#$run/api$i.sock#; s#include gatehouse.conf#include gatehouse$i.conf#" \
         -e "s#listen 443 #listen 127.0.0.1:$port #; /listen \[::\]/d; s#gatehouse.example#127.0.0.1 localhost#" \
         -e "s#/etc/ssl/certs/gatehouse.pem#$dir/tls/server.pem#; s#/etc/ssl/private/gatehouse.key#$dir/tls/server.key#" \

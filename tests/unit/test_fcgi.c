@@ -16,6 +16,7 @@
 #include "io/fcgi.h"
 
 static struct nginxtest *nginx;
+static bool kept; /* nginx keeps its connections */
 static struct fcgi *core;
 
 /* ---- a fake log: the last request's pairs */
@@ -158,7 +159,7 @@ static int start(void **s)
 	(void)s;
 	struct err e = { 0 };
 	fcgi_block_signals();
-	nginx = nginxtest_start();
+	nginx = kept ? nginxtest_start_kept() : nginxtest_start();
 	struct fcgi_opts o = { .socket_path = nginxtest_fcgi(nginx),
 		.workers = 2,
 		.queue = 4,
@@ -523,6 +524,8 @@ int main(void)
 		cmocka_unit_test(one_line_is_logged_per_request),
 	};
 	int rc = cmocka_run_group_tests_name("fcgi", tests, start, stop);
+	kept = true;
+	rc += cmocka_run_group_tests_name("fcgi, kept", tests, start, stop);
 	answer_free(&last);
 	return rc;
 }

@@ -24,6 +24,7 @@
 enum { WORKERS = 2, QUEUE = 2, STREAMS = 2, WAIT_MS = 60000 };
 
 static struct nginxtest *nginx;
+static bool kept; /* nginx keeps its connections */
 static struct fcgi *core;
 static sem_t turn;                /* each post lets one request of /v1/turns come to its handler */
 static sem_t go;                  /* each post lets one handler, or one line of a stream, go on */
@@ -156,7 +157,7 @@ static int start_all(void **s)
 	(void)s;
 	fcgi_block_signals();
 	log_setup("test", LOG_ERROR_, LOG_LOGFMT);
-	nginx = nginxtest_start();
+	nginx = kept ? nginxtest_start_kept() : nginxtest_start();
 	return 0;
 }
 
@@ -228,21 +229,17 @@ static void wait_for(const atomic_int *what, int value)
 	}
 }
 
-static void wait_for_queued(int n)
+/* Of either, -1 is any number. */
+static void wait_for_stats(int queued, int streams)
 {
 	int64_t deadline = clock_ms() + WAIT_MS;
-	for (struct fcgi_stats st = { .queued = -1 }; st.queued != n; fcgi_stats(core, &st))
+	struct fcgi_stats st;
+	for (fcgi_stats(core, &st);
+	     (queued >= 0 && st.queued != queued) || (streams >= 0 && st.streams != streams);
+	     fcgi_stats(core, &st))
 		assert_true(clock_ms() < deadline && poll(NULL, 0, 5) == 0);
 }
 
-static void wait_for_streams(int n)
-{
-	int64_t deadline = clock_ms() + WAIT_MS;
-	for (struct fcgi_stats st = { .streams = -1 }; st.streams != n; fcgi_stats(core, &st))
-		assert_true(clock_ms() < deadline && poll(NULL, 0, 5) == 0);
-}
-
-/* Reads until the empty line after the head. */
 static void skip_head(int fd, struct buf *line, char *head, size_t size)
 {
 	size_t n = 0;
@@ -251,8 +248,6 @@ static void skip_head(int fd, struct buf *line, char *head, size_t size)
 		n += (size_t)snprintf(head + n, size - n, "%s", buf_c(line));
 	assert_true(n > 0 && line->n == 2);
 }
-
-/* ---- tests */
 
 static void a_full_queue_is_503_at_once(void **s)
 {
@@ -263,7 +258,7 @@ static void a_full_queue_is_503_at_once(void **s)
 	wait_for(&holding, WORKERS);
 	for (int i = WORKERS; i < WORKERS + QUEUE; i++)
 		held[i] = begin("/v1/hold");
-	wait_for_queued(QUEUE);
+	wait_for_stats(QUEUE, -1);
 	struct answer a;
 	char retry[20];
 	struct span before = span_begin();
@@ -378,7 +373,7 @@ static void streams_hold_no_worker_and_are_bounded(void **s)
 	for (int i = 0; i < STREAMS; i++)
 		(void)close(fd[i]);
 	wait_for(&ended, STREAMS);
-	wait_for_streams(0);
+	wait_for_stats(-1, 0);
 	fd[0] = begin("/v1/lines?n=1");
 	(void)sem_post(&go);
 	assert_int_equal(status_of(fd[0]), 200);
@@ -416,13 +411,13 @@ static void a_queued_request_is_run_when_one_before_it_turns_out_to_last(void **
 		held[i] = begin("/v1/turns");
 	wait_for(&holding, WORKERS);
 	held[WORKERS] = begin("/v1/quick");
-	wait_for_queued(1);
+	wait_for_stats(1, -1);
 	(void)sem_post(&turn); /* one of them is a stream now, and has its answer not yet */
 	assert_int_equal(status_of(held[WORKERS]), 200);
-	wait_for_streams(1);
+	wait_for_stats(-1, 1);
 	for (int i = 1; i < WORKERS; i++)
 		(void)sem_post(&turn);
-	wait_for_streams(WORKERS);
+	wait_for_stats(-1, WORKERS);
 	for (int i = 0; i < WORKERS; i++)
 		(void)sem_post(&go);
 	for (int i = 0; i < WORKERS; i++)
@@ -458,7 +453,7 @@ static void a_client_that_left_is_noticed(void **s)
 	(void)close(fd);
 	wait_for(&ended, 1);
 	assert_int_equal(atomic_load(&end_reason), 1);
-	wait_for_streams(0);
+	wait_for_stats(-1, 0);
 	buf_free(&line);
 }
 
@@ -525,7 +520,7 @@ static void sigterm_finishes_requests_and_ends_streams_with_a_hint(void **s)
 		held[i] = begin("/v1/hold");
 	wait_for(&holding, WORKERS);
 	held[WORKERS] = begin("/v1/quick"); /* queued behind them */
-	wait_for_queued(1);
+	wait_for_stats(1, -1);
 	assert_int_equal(kill(getpid(), SIGTERM), 0);
 	assert_true(nginxtest_line(stream, &line));
 	assert_string_equal(buf_c(&line), "{\"type\":\"reconnect\",\"after\":1}\n");
@@ -590,10 +585,14 @@ int main(void)
 		WITH_CORE(threads_that_streams_needed_are_given_back),
 		WITH_CORE(a_client_that_left_is_noticed),
 		WITH_CORE(an_upload_that_is_cut_is_an_error),
-		WITH_CORE(running_out_of_descriptors_is_survived),
 		WITH_CORE(sigterm_finishes_requests_and_ends_streams_with_a_hint),
 		WITH_CORE(a_stream_that_does_not_listen_is_cut),
 		WITH_CORE(a_stale_socket_is_replaced_and_a_live_one_is_not),
 	};
-	return cmocka_run_group_tests_name("fcgi_load", tests, start_all, stop_all);
+	/* On a kept connection it is served all the same (test_fcgi_kept). */
+	const struct CMUnitTest fresh[] = { WITH_CORE(running_out_of_descriptors_is_survived) };
+	int failed = cmocka_run_group_tests_name("fcgi_load", tests, start_all, stop_all) +
+	    cmocka_run_group_tests_name("fcgi_load, fresh", fresh, start_all, stop_all);
+	kept = true;
+	return failed + cmocka_run_group_tests_name("fcgi_load, kept", tests, start_all, stop_all);
 }
