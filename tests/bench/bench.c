@@ -105,20 +105,6 @@ double bench_median(double *v, size_t n)
 	return n % 2 == 1 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
-long bench_private_kib(pid_t pid)
-{
-	char path[64];
-	auto_buf struct buf b = BUF(8192);
-	struct err e = { 0 };
-	(void)snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)pid);
-	assert_int_equal(file_read(path, &b, &e), 0);
-	long sum = 0;
-	for (const char *at = buf_c(&b); (at = strstr(at, "Private_")) != NULL; at++)
-		if (!str_starts(at, "Private_Hugetlb"))
-			sum += strtol(at + strcspn(at, ":") + 1, NULL, 10);
-	return sum;
-}
-
 /* ---- the report */
 
 void bench_say(const char *fmt, ...)

@@ -54,5 +54,3 @@ void bench_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 double bench_now_us(void); /* CLOCK_MONOTONIC */
 double bench_cpu_us(const struct bench_meter *m);
 double bench_median(double *v, size_t n); /* sorts v */
-/* Resident memory of one process that nobody else has (Private_Clean + Private_Dirty), in KiB. */
-long bench_private_kib(pid_t pid);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "../flow/sbx.h"
+#include "../memory.h"
 #include "base/js.h"
 #include "io/file.h"
 
@@ -144,7 +145,7 @@ static double held_kib(void)
 		    path, sizeof path, "%s/gatehouse/%s.node1/%s", at[i].root, instance, at[i].file);
 		if (file_read(path, &text, &e) == 0)
 			return strtod(buf_c(&text), NULL) / 1024 +
-			    (double)bench_private_kib(stack_pid(&stack, "node1"));
+			    (double)memory_private_kib(stack_pid(&stack, "node1"));
 	}
 	fail_msg("no control group tells its memory");
 	return 0;

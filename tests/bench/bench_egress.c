@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "../egresstest.h"
+#include "../memory.h"
 #include "base/clock.h"
 #include "bench.h"
 #include "io/egress_ctl.h"
@@ -274,7 +275,7 @@ static long stream(struct bench_side *s)
 static double idle_kib(const struct proxy_under_test *p)
 {
 	static int fd[IDLE];
-	long before = bench_private_kib(p->pid);
+	long before = memory_private_kib(p->pid);
 	for (int i = 0; i < IDLE; i++) {
 		fd[i] = egt_connect(p->port);
 		ask_tunnel(fd[i], p->host, origin_port(t.origin));
@@ -282,7 +283,7 @@ static double idle_kib(const struct proxy_under_test *p)
 		(void)send(fd[i], "x", 1, MSG_NOSIGNAL);
 		hear(fd[i], "x");
 	}
-	long after = bench_private_kib(p->pid);
+	long after = memory_private_kib(p->pid);
 	for (int i = 0; i < IDLE; i++)
 		reset(fd[i]);
 	return (double)(after - before) / IDLE;

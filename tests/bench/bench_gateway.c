@@ -1,316 +1,190 @@
 /*
  * What a model call costs through the gateway: authentication, reservation and settlement in PostgreSQL included, beside nginx's
- * proxy_pass and the npm package @portkey-ai/gateway (BENCH_PORTKEY is its start script; bench.sh sees to it), on one static nginx upstream.
+ * proxy_pass and the npm package @portkey-ai/gateway, on one static nginx upstream (peers.h); how soon what a model says is passed on; and
+ * what an open stream holds.
  */
 #include "../t.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <curl/curl.h>
 
-#include "../egresstest.h"
 #include "../flow/gw.h"
+#include "../memory.h"
 #include "base/clock.h"
-#include "base/js.h"
 #include "bench.h"
-#include "fetch.h"
-#include "io/file.h"
+#include "pace.h"
+#include "peers.h"
 
-enum { CALLS = 150, STREAMS = 60, EVENTS = 102, ROUNDS = 7, AT_ONCE = 16, OPEN_STREAMS = 1000 };
+enum { CALLS = 150, STREAMS = 60, PACED = 20, ROUNDS = 7, OPEN_STREAMS = 1000 };
 
 static struct stack stack;
 static struct stack_org org;
 static struct fakemodel *fake; /* of the streams that stay open */
-static char dir[] = "/tmp/bench-gateway.XXXXXX";
-static int upstream_port, proxy_port, portkey_port;
-static pid_t nginx_pid, portkey_pid;
-
-static const char answer[] = "{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion\",\"created\":1700000000,"
-			     "\"model\":\"bench\",\"choices\":[{\"index\":0,"
-			     "\"message\":{\"role\":\"assistant\",\"content\":\"Hello there, how can I help "
-			     "you today?\"},\"finish_reason\":\"stop\"}],"
-			     "\"usage\":{\"prompt_tokens\":21,\"completion_tokens\":10,\"total_tokens\":31}}";
-
-static void write_file(const char *name, const char *text)
-{
-	char path[128];
-	struct err e = { 0 };
-	(void)snprintf(path, sizeof path, "%s/%s", dir, name);
-	assert_int_equal(file_write(path, text, strlen(text), 0644, &e), 0);
-}
-
-static int free_port(void)
-{
-	int port;
-	assert_int_equal(close(egt_listener(&port)), 0);
-	return port;
-}
-
-static void events(struct buf *out)
-{
-	static const char chunk[] =
-	    "data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1700000000,"
-	    "\"model\":\"bench\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\" word%d and some more "
-	    "text to make "
-	    "it two hundred and twenty\"},\"finish_reason\":%s}]}\n\n";
-	for (int i = 0; i < EVENTS - 2; i++)
-		(void)buf_fmt(out, chunk, i, "null");
-	(void)buf_fmt(out, chunk, 100, "\"stop\"");
-	(void)buf_str(out, "data: [DONE]\n\n");
-}
-
-static pid_t spawn(char *const argv[])
-{
-	pid_t pid = fork();
-	assert_true(pid >= 0);
-	if (pid == 0) {
-		(void)setsid();
-		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-		(void)!freopen("/dev/null", "w", stderr);
-		(void)!freopen("/dev/null", "w", stdout);
-		(void)execvp(argv[0], argv);
-		_exit(127);
-	}
-	return pid;
-}
-
-static void wait_port(int port)
-{
-	for (int64_t until = clock_ms() + 20000;; (void)usleep(50000)) {
-		assert_true(clock_ms() < until);
-		auto_fd int fd = egt_try(port);
-		if (fd >= 0)
-			return;
-	}
-}
-
-static void start_nginx(void)
-{
-	auto_buf struct buf conf = BUF(8192), stream = BUF(1 << 20);
-	upstream_port = free_port();
-	proxy_port = free_port();
-	events(&stream);
-	write_file("completions", answer);
-	assert_int_equal(
-	    buf_fmt(&conf,
-		"daemon off; master_process off; pid %s/pid; error_log /dev/null; worker_rlimit_nofile "
-		"8192;\n"
-		"events { worker_connections 4096; }\nhttp { access_log off; keepalive_requests 1000000; "
-		"client_body_temp_path %s/b;\n"
-		"proxy_temp_path %s/p; fastcgi_temp_path %s/f; uwsgi_temp_path %s/u; scgi_temp_path %s/s; "
-		"sendfile on; tcp_nodelay on;\n"
-		"upstream u { server 127.0.0.1:%d; keepalive 64; }\n"
-		"server { listen 127.0.0.1:%d backlog=1024; root %s/www; error_page 405 =200 $uri;\n"
-		"location /v1/ { default_type application/json; } location /s/ { default_type "
-		"text/event-stream; } }\n"
-		"server { listen 127.0.0.1:%d; location / { proxy_pass http://u; proxy_http_version 1.1; "
-		"proxy_buffering off;\n"
-		"proxy_set_header Connection \"\"; } } }\n",
-		dir, dir, dir, dir, dir, dir, upstream_port, upstream_port, dir, proxy_port),
-	    0);
-	write_file("nginx.conf", buf_c(&conf));
-	struct err e = { 0 };
-	char path[128];
-	static const char *const folders[] = { "www/v1/chat", "www/s/v1/chat" };
-	for (int i = 0; i < 2; i++) {
-		(void)snprintf(path, sizeof path, "%s/%s", dir, folders[i]);
-		assert_int_equal(file_mkdirs(path, 0755, &e), 0);
-		(void)snprintf(path, sizeof path, "%s/completions", folders[i]);
-		write_file(path, i == 0 ? answer : buf_c(&stream));
-	}
-	(void)snprintf(path, sizeof path, "%s/nginx.conf", dir);
-	nginx_pid = spawn((char *[]){ (char[]){ "nginx" }, (char[]){ "-c" }, path, NULL });
-	wait_port(upstream_port);
-}
-
-static void start_portkey(void)
-{
-	const char *script = getenv("BENCH_PORTKEY");
-	char port[24], path[400];
-	if (script == NULL || script[0] == 0)
-		return;
-	portkey_port = free_port();
-	(void)snprintf(port, sizeof port, "--port=%d", portkey_port);
-	(void)snprintf(path, sizeof path, "%s", script);
-	portkey_pid = spawn((char *[]){ (char[]){ "node" }, path, port, (char[]){ "--headless" }, NULL });
-	wait_port(portkey_port);
-}
-
-static void provider(const char *name, const char *base)
-{
-	char url[100];
-	auto_web struct web w = { 0 };
-	(void)snprintf(url, sizeof url, "http://127.0.0.1:%d%s/v1", upstream_port, base);
-	web_json(&stack, "POST", "/v1/models/providers", org.key,
-	    js_pack("{s:s, s:s, s:s, s:[s], s:[{s:s, s:{s:i, s:i}}]}", "name", name, "wire", "openai-chat",
-		"baseUrl", url, "keys", "sk-1", "models", "name", "bench", "prices", "input", 100000,
-		"output", 200000),
-	    &w);
-	assert_int_equal(w.status, 201);
-}
 
 static int setup(void **state)
 {
 	char conf[400];
 	(void)state;
-	assert_non_null(mkdtemp(dir));
-	assert_int_equal(chmod(dir, 0755), 0);
 	fake = fakemodel_start();
 	fakemodel_times(fake, (struct fakemodel_times){ .stall_ms = 600000 });
-	start_nginx();
-	start_portkey();
+	int paced = pace_start();
+	peers_start(paced);
 	(void)snprintf(conf, sizeof conf,
 	    "LOG_LEVEL=info\nBILLING_MODE=closed\nAPI_MAX_STREAMS=4000\nMODEL_STALL_MS=600000\nMODEL_INWARD_"
-	    "HOSTS=127.0.0.1:%d 127.0.0.1:%d",
-	    upstream_port, fakemodel_port(fake));
+	    "HOSTS=127.0.0.1:%d 127.0.0.1:%d 127.0.0.1:%d",
+	    peers_upstream_port(), paced, fakemodel_port(fake));
 	stack_up(&stack, 1, 1, 1, conf);
 	stack_org(&stack, &org);
 	const char *const credit[] = { "org", "credit", org.slug, "100000usd", "--key", "first", NULL };
 	stack_cli(&stack, credit, NULL);
-	provider("whole", "");
-	provider("stream", "/s");
+	peers_start_tls(&stack);
+	peers_providers(&stack, &org);
 	gw_provider(&stack, fake, org.key, "silent", "openai-chat", 1, "stall");
 	return 0;
 }
 
-static void end(pid_t pid)
-{
-	if (pid <= 0)
-		return;
-	(void)kill(pid, SIGKILL);
-	(void)waitpid(pid, NULL, 0);
-}
-
 static int teardown(void **state)
 {
-	struct err e = { 0 };
 	(void)state;
 	stack_down(&stack);
 	fakemodel_end(fake);
-	end(nginx_pid);
-	end(portkey_pid);
-	return file_rmtree(dir, &e);
+	peers_end();
+	pace_end();
+	return 0;
 }
 
-struct target {
-	struct stack at; /* only its address is used */
-	const char *key, *path;
-	char body[400];
-	struct fetch *f[AT_ONCE];
-	int n, calls;
-};
+/* ---- calls, side by side */
 
-static void *one_client(void *arg)
+/* All that are there, in the order of enum peer; where each stands is in at[] (-1: it is not there). How many. */
+static size_t sides_of(
+    struct bench_side *sides, struct target *t, enum ask ask, int n, int count, int at[PEERS])
 {
-	void **a = arg;
-	const struct target *t = a[0];
-	struct fetch *f = a[1];
-	for (int i = 0; i < t->calls; i++)
-		(void)fetch_do(f, "POST", t->path, t->body);
-	return NULL;
-}
-
-static long calls(struct bench_side *s)
-{
-	const struct target *t = s->arg;
-	if (t->n == 1) {
-		for (int i = 0; i < t->calls; i++) {
-			double begin = bench_now_us();
-			(void)fetch_do(t->f[0], "POST", t->path, t->body);
-			bench_took(s, bench_now_us() - begin);
-		}
-		return t->calls;
-	}
-	pthread_t threads[AT_ONCE];
-	void *args[AT_ONCE][2];
-	for (int i = 0; i < t->n; i++) {
-		args[i][0] = s->arg;
-		args[i][1] = t->f[i];
-		assert_int_equal(pthread_create(&threads[i], NULL, one_client, args[i]), 0);
-	}
-	for (int i = 0; i < t->n; i++)
-		assert_int_equal(pthread_join(threads[i], NULL), 0);
-	return (long)t->calls * t->n;
-}
-
-static void target(struct target *t, int port, const char *model, bool stream, int n, int count)
-{
-	*t = (struct target){
-		.key = port == 0 ? org.key : "sk-1", .n = n, .calls = count, .path = "/v1/chat/completions"
-	};
-	t->at = stack;
-	if (port != 0)
-		(void)snprintf(
-		    t->at.url[0], sizeof t->at.url[0], "http://127.0.0.1:%d%s", port, stream ? "/s" : "");
-	(void)snprintf(t->body, sizeof t->body,
-	    "{\"model\":\"%s\",\"stream\":%s,\"max_tokens\":100,\"messages\":[{\"role\":\"user\",\"content\":"
-	    "\"Say hello to me, and ask how "
-	    "you can help. Be short, be friendly, and use no more than ten words.\"}]}",
-	    model, stream ? "true" : "false");
-	char host[100];
-	(void)snprintf(host, sizeof host, "x-portkey-custom-host: http://127.0.0.1:%d/v1", upstream_port);
-	for (int i = 0; i < n; i++) {
-		t->f[i] = fetch_new(&t->at, t->key);
-		if (port == 0 || port != portkey_port)
+	size_t have = 0;
+	for (int p = 0; p < PEERS; p++) {
+		at[p] = -1;
+		if (!peers_have(p))
 			continue;
-		fetch_header(t->f[i], "x-portkey-provider: openai");
-		fetch_header(t->f[i], host);
+		at[p] = (int)have;
+		target_open(&t[have], p, ask, n, count);
+		target_side(&sides[have], p, &t[have]);
+		have++;
 	}
-}
-
-static void end_target(struct target *t)
-{
-	for (int i = 0; i < t->n; i++)
-		fetch_free(t->f[i]);
+	return have;
 }
 
 struct round_of {
 	const char *heading, *what;
-	bool stream;
+	enum ask ask;
 	int n, calls;
 	double cpu_wanted;
 };
 
+static void added(const struct bench_side *sides, const int at[PEERS])
+{
+	double ours_us = sides[at[PEER_GATEHOUSE]].p50_us;
+	bench_at_most("p50 added to the upstream's own, TLS and nginx included",
+	    (ours_us - sides[at[PEER_UPSTREAM]].p50_us) / 1000, 0.4, "ms");
+	bench_note("… to nginx proxy_pass with the same TLS",
+	    (ours_us - sides[at[PEER_PROXY_TLS]].p50_us) / 1000, "ms");
+	if (at[PEER_PORTKEY] < 0)
+		return;
+	bench_note("… by portkey, asked in plain HTTP",
+	    (sides[at[PEER_PORTKEY]].p50_us - sides[at[PEER_UPSTREAM]].p50_us) / 1000, "ms");
+	bench_note("… by portkey, behind nginx with the same TLS",
+	    (sides[at[PEER_PORTKEY_TLS]].p50_us - sides[at[PEER_UPSTREAM]].p50_us) / 1000, "ms");
+}
+
 static void compare(const struct round_of *r)
 {
-	struct target t[4];
-	size_t n = 3;
-	target(&t[0], 0, r->stream ? "stream/bench" : "whole/bench", r->stream, r->n, r->calls);
-	target(&t[1], proxy_port, "bench", r->stream, r->n, r->calls);
-	target(&t[2], upstream_port, "bench", r->stream, r->n, r->calls);
-	struct bench_side sides[4] = {
-		{ .name = "gatehouse (TLS, key, ledger)", .round = calls, .arg = &t[0] },
-		{ .name = "nginx proxy_pass", .round = calls, .arg = &t[1] },
-		{ .name = "the upstream itself", .round = calls, .arg = &t[2] },
-		{ .name = "@portkey-ai/gateway", .round = calls, .arg = &t[3] },
-	};
-	sides[0].meters[0] = (struct bench_meter){ "api", stack_pid(&stack, "api1") };
-	sides[0].meters[1] = (struct bench_meter){ "nginx", stack_pid(&stack, "nginx") };
-	sides[0].meters[2] = (struct bench_meter){ "PostgreSQL", stack_pid(&stack, "pg") };
-	sides[1].meters[0] = (struct bench_meter){ "nginx with the upstream", nginx_pid };
-	sides[2].meters[0] = (struct bench_meter){ "the upstream", nginx_pid };
-	/* A stream that is a file of nginx it answers with 500; so there it has no row. */
-	if (portkey_pid != 0 && !r->stream) {
-		target(&t[3], portkey_port, "bench", r->stream, r->n, r->calls);
-		sides[3].meters[0] = (struct bench_meter){ "portkey", portkey_pid };
-		n = 4;
+	struct target t[PEERS];
+	struct bench_side sides[PEERS];
+	int at[PEERS];
+	size_t n = sides_of(sides, t, r->ask, r->n, r->calls, at);
+	bench_compare(r->heading, r->ask == ASK_STREAM ? "stream" : "call", sides, n, ROUNDS);
+	bench_at_most(r->what, sides[at[PEER_GATEHOUSE]].cpu_us[0], r->cpu_wanted, "µs");
+	if (r->n == 1 && r->ask == ASK_WHOLE)
+		added(sides, at);
+	if (r->n > 1 && at[PEER_PORTKEY] >= 0) {
+		double ours_us = sides[at[PEER_GATEHOUSE]].us;
+		bench_at_least("calls a second, 16 clients, of portkey's, which is asked in plain HTTP",
+		    sides[at[PEER_PORTKEY]].us / ours_us, 10, "×");
+		bench_at_least("… of portkey's behind nginx with the same TLS",
+		    sides[at[PEER_PORTKEY_TLS]].us / ours_us, 10, "×");
 	}
-	bench_compare(r->heading, r->stream ? "stream" : "call", sides, n, ROUNDS);
-	if (r->cpu_wanted > 0)
-		bench_at_most(r->what, sides[0].cpu_us[0], r->cpu_wanted, "µs");
-	if (r->n == 1 && !r->stream)
-		bench_at_most(
-		    "p50 added to the upstream's own", (sides[0].p50_us - sides[2].p50_us) / 1000, 0.4, "ms");
 	for (size_t i = 0; i < n; i++)
-		end_target(&t[i]);
+		target_close(&t[i]);
+}
+
+/* ---- how soon what a model says is passed on */
+
+struct paced {
+	struct target t;
+	struct bench_side *side; /* is told how long the first event took */
+	int events;              /* of the stream that is read */
+	double later_us[(ROUNDS + 1) * PACED * PACE_EVENTS];
+	size_t n_later;
+};
+
+/* Each event ends with an empty line; [DONE] comes after them and is not one. */
+static void on_piece(void *arg, const char *p, size_t n)
+{
+	struct paced *k = arg;
+	double now_us = bench_now_us();
+	for (const char *at = p; (at = memmem(at, n - (size_t)(at - p), "\n\n", 2)) != NULL; at += 2) {
+		int i = k->events++;
+		if (i >= PACE_EVENTS)
+			continue;
+		double took_us = now_us - pace_sent_us(i);
+		if (i == 0)
+			bench_took(k->side, took_us);
+		else
+			k->later_us[k->n_later++] = took_us;
+	}
+}
+
+static long paced_round(struct bench_side *s)
+{
+	struct paced *k = s->arg;
+	for (int i = 0; i < PACED; i++) {
+		k->events = 0;
+		(void)fetch_do(k->t.f[0], "POST", "/v1/chat/completions", k->t.body);
+		assert_true(k->events >= PACE_EVENTS);
+	}
+	return PACED;
+}
+
+static void passed_on(void)
+{
+	static struct paced all[PEERS];
+	struct bench_side sides[PEERS];
+	size_t n = 0;
+	for (int p = 0; p < PEERS; p++) {
+		if (!peers_have(p))
+			continue;
+		struct paced *k = &all[n];
+		target_open(&k->t, p, ASK_PACED, 1, 1);
+		target_side(&sides[n], p, &k->t);
+		sides[n].round = paced_round;
+		sides[n].arg = k;
+		k->side = &sides[n++];
+		fetch_on_piece(k->t.f[0], on_piece, k);
+	}
+	bench_compare("A stream of few events, 3 ms before each; p50 / p99: of its first, from the "
+		      "upstream's send until the client has it",
+	    "stream", sides, n, ROUNDS);
+	bench_at_most("the first event of a stream, from the upstream's send until the client has it, p50",
+	    sides[0].p50_us / 1000, 1, "ms");
+	bench_note("… p99", sides[0].p99_us / 1000, "ms");
+	bench_say("\nThe later events, p50 / p99:");
+	for (size_t i = 0; i < n; i++) {
+		double p50_us = bench_median(all[i].later_us, all[i].n_later);
+		bench_say("* %s: %.0f µs / %.0f µs", sides[i].name, p50_us,
+		    all[i].later_us[(size_t)(0.99 * (double)(all[i].n_later - 1))]);
+		target_close(&all[i].t);
+	}
 }
 
 /* ---- streams that are open: what each holds in the api while its model says nothing */
@@ -347,7 +221,7 @@ static void open_streams(void)
 	struct curl_slist *head = curl_slist_append(
 	    curl_slist_append(NULL, key), "Content-Type: application/json");
 	pid_t api = stack_pid(&stack, "api1");
-	long before = bench_private_kib(api);
+	long before = memory_private_kib(api);
 	for (int i = 0; i < OPEN_STREAMS; i++) {
 		CURL *c = easy[i] = curl_easy_init();
 		(void)curl_easy_setopt(c, CURLOPT_URL, url);
@@ -366,7 +240,7 @@ static void open_streams(void)
 	}
 	int have = begun(multi, got, OPEN_STREAMS, 60000);
 	(void)usleep(500000);
-	long with = bench_private_kib(api);
+	long with = memory_private_kib(api);
 	bench_say("%d streams open at once, each silent after 20 events: %ld KiB of the api before, %ld KiB "
 		  "with them.",
 	    have, before, with);
@@ -384,13 +258,15 @@ static void measure(void **state)
 {
 	(void)state;
 	compare(&(struct round_of){ "A buffered call, one client with one connection",
-	    "CPU of the api process for a buffered call", false, 1, CALLS, 150 });
+	    "CPU of the api process for a buffered call", ASK_WHOLE, 1, CALLS, 150 });
 	compare(&(struct round_of){ "A buffered call, 16 clients",
-	    "CPU of the api process for a buffered call, 16 clients", false, AT_ONCE, CALLS / 5, 150 });
+	    "CPU of the api process for a buffered call, 16 clients", ASK_WHOLE, PEERS_AT_ONCE, CALLS / 5,
+	    150 });
 	compare(&(struct round_of){ "A stream of 102 events, one client",
-	    "CPU of the api process for a stream of 102 events", true, 1, STREAMS, 300 });
+	    "CPU of the api process for a stream of 102 events", ASK_STREAM, 1, STREAMS, 300 });
+	passed_on();
 	bench_note("private memory of the api after all these calls",
-	    (double)bench_private_kib(stack_pid(&stack, "api1")), "KiB");
+	    (double)memory_private_kib(stack_pid(&stack, "api1")), "KiB");
 	open_streams();
 }
 

@@ -2,6 +2,7 @@
 #include "../t.h"
 
 #include "../fds.h"
+#include "../memory.h"
 
 #include "bench.h"
 #include "fetch.h"
@@ -181,7 +182,7 @@ static struct census census(void)
 	char path[300];
 	pid_t pid = stack_pid(&stack, "node1");
 	auto_buf struct buf open = BUF(1 << 20);
-	struct census c = { .descriptors = fds_least(pid, SETTLE_MS, &open), .kib = bench_private_kib(pid) };
+	struct census c = { .descriptors = fds_least(pid, SETTLE_MS, &open), .kib = memory_private_kib(pid) };
 	(void)snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
 	c.threads = entries_of(path);
 	(void)snprintf(path, sizeof path, "/proc/%d/mountinfo", (int)pid);
@@ -256,16 +257,16 @@ static void idle_bench(void)
 {
 	char id[IDLE][40];
 	double charged[IDLE], box[IDLE];
-	long before = bench_private_kib(stack_pid(&stack, "node1"));
+	long before = memory_private_kib(stack_pid(&stack, "node1"));
 	for (int i = 0; i < IDLE; i++)
 		lease(id[i]);
 	(void)poll(NULL, 0, SETTLE_MS);
 	for (int i = 0; i < IDLE; i++) {
 		pid_t pid;
 		charged[i] = (double)charged_kib(id[i], &pid);
-		box[i] = (double)bench_private_kib(pid);
+		box[i] = (double)memory_private_kib(pid);
 	}
-	double daemon = (double)(bench_private_kib(stack_pid(&stack, "node1")) - before) / IDLE;
+	double daemon = (double)(memory_private_kib(stack_pid(&stack, "node1")) - before) / IDLE;
 	bench_at_most("An idle sandbox: charged to its control group and held by sandboxd",
 	    bench_median(charged, IDLE) + daemon, 1024, "KiB");
 	bench_note("… its processes' own memory", bench_median(box, IDLE), "KiB");

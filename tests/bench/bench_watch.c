@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../memory.h"
 #include "../watching.h"
 #include "base/clock.h"
 #include "base/js.h"
@@ -74,13 +75,13 @@ static void many(void)
 	pid_t api = stack_pid(&stack, "api1");
 	session_made(db, org.slug, NULL, sc.session);
 	struct bench_meter cpu = { "api", api };
-	long before = bench_private_kib(api);
+	long before = memory_private_kib(api);
 	double begin = bench_now_us();
 	sc.crowd = crowd_new(&stack, org.key, sc.session, WATCHERS, 0);
 	bench_say(
 	    "\n%d watchers connected in %.1f s, each over TLS.", WATCHERS, (bench_now_us() - begin) / 1e6);
 	(void)crowd_read(sc.crowd, 1, SETTLE_MS); /* they idle: the first pings are over */
-	long kib = bench_private_kib(api) - before;
+	long kib = memory_private_kib(api) - before;
 	double idle = bench_cpu_us(&cpu);
 	(void)crowd_read(sc.crowd, 1, SETTLE_MS);
 	idle = (bench_cpu_us(&cpu) - idle) / (SETTLE_MS / 1000.0);
@@ -91,7 +92,7 @@ static void many(void)
 	bench_compare("An event to all watchers of a session", "watcher", &side, 1, EVENTS);
 	bench_at_most(
 	    "Memory of the api process for each of 10 000 idle watchers", (double)kib / WATCHERS, 25, "KiB");
-	bench_note("… after events", (double)(bench_private_kib(api) - before) / WATCHERS, "KiB");
+	bench_note("… after events", (double)(memory_private_kib(api) - before) / WATCHERS, "KiB");
 	bench_at_most("An event is with all 10 000, median", side.p50_us / 1e6, 1, "s");
 	bench_at_most("… at worst", side.p99_us / 1e6, 1, "s");
 	bench_note("CPU of the api process for 10 000 idle watchers, of a processor", idle / 1e4, "%");

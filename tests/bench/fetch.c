@@ -15,11 +15,22 @@ struct fetch {
 	struct curl_slist *headers;
 	char url[48];
 	struct buf body;
+	void (*on_piece)(void *arg, const char *p, size_t n);
+	void *arg;
 };
 
 static size_t on_body(char *p, size_t size, size_t n, void *arg)
 {
-	return buf_add(arg, p, size * n) == 0 ? size * n : 0;
+	struct fetch *f = arg;
+	if (f->on_piece != NULL)
+		f->on_piece(f->arg, p, size * n);
+	return buf_add(&f->body, p, size * n) == 0 ? size * n : 0;
+}
+
+void fetch_on_piece(struct fetch *f, void (*fn)(void *arg, const char *p, size_t n), void *arg)
+{
+	f->on_piece = fn;
+	f->arg = arg;
 }
 
 struct fetch *fetch_new(const struct stack *s, const char *key)
@@ -39,7 +50,7 @@ struct fetch *fetch_new(const struct stack *s, const char *key)
 	(void)curl_easy_setopt(f->c, CURLOPT_CAINFO, s->ca);
 	(void)curl_easy_setopt(f->c, CURLOPT_HTTPHEADER, f->headers);
 	(void)curl_easy_setopt(f->c, CURLOPT_WRITEFUNCTION, on_body);
-	(void)curl_easy_setopt(f->c, CURLOPT_WRITEDATA, &f->body);
+	(void)curl_easy_setopt(f->c, CURLOPT_WRITEDATA, f);
 	(void)curl_easy_setopt(f->c, CURLOPT_TIMEOUT, 60L);
 	return f;
 }
@@ -48,6 +59,11 @@ void fetch_header(struct fetch *f, const char *line)
 {
 	f->headers = curl_slist_append(f->headers, line);
 	(void)curl_easy_setopt(f->c, CURLOPT_HTTPHEADER, f->headers);
+}
+
+void fetch_http_1(struct fetch *f)
+{
+	(void)curl_easy_setopt(f->c, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
 }
 
 void fetch_free(struct fetch *f)
