@@ -63,7 +63,7 @@ static size_t sides_of(
     struct bench_side *sides, struct target *t, enum ask ask, int n, int count, int at[PEERS])
 {
 	size_t have = 0;
-	for (int p = 0; p < PEERS; p++) {
+	for (enum peer p = PEER_GATEHOUSE; p < PEERS; p++) {
 		at[p] = -1;
 		if (!peers_have(p))
 			continue;
@@ -161,7 +161,7 @@ static void passed_on(void)
 	static struct paced all[PEERS];
 	struct bench_side sides[PEERS];
 	size_t n = 0;
-	for (int p = 0; p < PEERS; p++) {
+	for (enum peer p = PEER_GATEHOUSE; p < PEERS; p++) {
 		if (!peers_have(p))
 			continue;
 		struct paced *k = &all[n];
