@@ -50,6 +50,7 @@ only() { # only HEADER FILES…: a library's header stands in these files alone
 only 'fcgi(app|io|_stdio|os)' 'app/io/fcgi*'
 only curl/ 'app/io/http*'
 only zlib 'app/io/http*'
+only openssl/ssl 'app/io/tls.c'
 only libpq 'app/io/pg*'
 only seccomp 'app/sandbox/*'
 only ares 'app/egress/resolve.c'

@@ -41,8 +41,8 @@ static void go_on(struct conn *c)
 
 static void secure(struct conn *c)
 {
-	const char *why = "";
-	int rc = tls_handshake(c->tls, &why);
+	char why[TLS_WHY];
+	int rc = tls_handshake(c->tls, why);
 	if (rc == 1) {
 		go_on(c);
 	} else if (rc < 0) {

@@ -185,9 +185,9 @@ static int start(struct proxy *p, struct err *e)
 	p->loop = loop_new(e);
 	if (p->loop == NULL)
 		return -1;
-	p->tls = tls_client_new(o->ca_file, e);
+	p->tls = tls_client_new(o->ca_file);
 	if (p->tls == NULL)
-		return -1;
+		return err_set(e, ERR_BAD_REQUEST, "The certificates of EGRESS_CA_FILE cannot be read.");
 	p->resolver = resolver_new(p->loop, o->dns, (int)o->dns_ms, e);
 	if (p->resolver == NULL)
 		return -1;

@@ -25,7 +25,7 @@
 #include "egress/policy.h"
 #include "egress/resolve.h"
 #include "egress/store.h"
-#include "egress/tls.h"
+#include "io/tls.h"
 
 enum {
 	COPY_BYTES = 64 * 1024, /* the one copy buffer; also the most one connection moves in one round */

@@ -277,12 +277,12 @@ int http_keep_do(const struct http_req *q, struct http_res *res, struct err *e)
 		return err_set(e, ERR_INTERNAL, "A request to another service could not be made.");
 	struct str first = { out.p, out.n }, second = { q->body, together ? 0 : q->body_n };
 	struct exchange x = { .q = q, .res = res, .watch = http_watch_new(q), .out = &out };
-	const char *text = NULL;
+	char text[HTTP_LINK_WHY];
 	bool kept = (x.link = http_link_kept(&at)) != NULL;
 	if (kept)
 		try(&x, first, second);
 	bool fresh = !kept || again(&x);
-	if (fresh && (x.link = http_link_open(q, &at, &x.watch, &x.why, &text)) != NULL)
+	if (fresh && (x.link = http_link_open(q, &at, &x.watch, &x.why, text)) != NULL)
 		try(&x, first, second);
 	else if (fresh && x.why == HTTP_GOING)
 		return err_set(e, ERR_UNAVAILABLE,

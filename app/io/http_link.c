@@ -3,16 +3,15 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <openssl/err.h>
-#include <openssl/ssl.h>
-#include <openssl/x509v3.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "io/tls.h"
 
 enum {
 	POOL_MAX = 128,
@@ -23,8 +22,7 @@ enum {
 
 struct http_link {
 	int fd;
-	SSL *ssl;        /* NULL: plain */
-	bool tls_writes; /* what TLS waits for */
+	struct tls *tls; /* NULL: plain */
 	int64_t since_ms;
 	struct http_at at; /* without target */
 };
@@ -33,8 +31,8 @@ struct http_link {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct http_link *idle[POOL_MAX];
 static int n_idle;
-static pthread_once_t tls_once = PTHREAD_ONCE_INIT;
-static SSL_CTX *tls;
+static pthread_once_t trust_once = PTHREAD_ONCE_INIT;
+static struct tls_client *trust;
 
 bool http_at_of(const char *url, struct http_at *at)
 {
@@ -54,62 +52,33 @@ void http_link_free(struct http_link *l)
 {
 	if (l == NULL)
 		return;
-	SSL_free(l->ssl);
+	tls_free(l->tls);
 	(void)close(l->fd);
 	free(l);
 }
 
 /* ---- bytes */
 
-/* After a call of TLS that did not succeed: errno, and what it waits for. */
-static ssize_t waits(struct http_link *l, int rc)
-{
-	int why = SSL_get_error(l->ssl, rc);
-	l->tls_writes = why == SSL_ERROR_WANT_WRITE;
-	ERR_clear_error();
-	if (why == SSL_ERROR_ZERO_RETURN)
-		return 0;
-	/* An end without notice may be somebody else's doing: an error, never an end. */
-	errno = why == SSL_ERROR_WANT_READ || why == SSL_ERROR_WANT_WRITE ? EAGAIN : ECONNRESET;
-	return -1;
-}
-
 ssize_t http_link_recv(struct http_link *l, void *p, size_t n)
 {
-	size_t got = 0;
-	if (l->ssl == NULL)
-		return recv(l->fd, p, n, MSG_DONTWAIT);
-	ERR_clear_error();
-	l->tls_writes = false;
-	int rc = SSL_read_ex(l->ssl, p, n, &got);
-	return rc == 1 ? (ssize_t)got : waits(l, rc);
+	return l->tls != NULL ? tls_recv(l->tls, p, n) : recv(l->fd, p, n, MSG_DONTWAIT);
 }
 
 ssize_t http_link_send(struct http_link *l, const void *p, size_t n)
 {
-	size_t put = 0;
-	if (l->ssl == NULL)
-		return send(l->fd, p, n, MSG_NOSIGNAL | MSG_DONTWAIT);
-	ERR_clear_error();
-	l->tls_writes = false;
-	int rc = SSL_write_ex(l->ssl, p, n, &put);
-	if (rc == 1)
-		return (ssize_t)put;
-	if (waits(l, rc) == 0)
-		errno = EPIPE;
-	return -1;
+	return l->tls != NULL ? tls_send(l->tls, p, n) : send(l->fd, p, n, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 bool http_link_wait(const struct http_link *l, bool sends, int ms)
 {
-	bool out = l->ssl != NULL ? l->tls_writes : sends;
+	bool out = l->tls != NULL ? tls_wants_write(l->tls) : sends;
 	struct pollfd p = { .fd = l->fd, .events = (short)(POLLIN | (out ? POLLOUT : 0)) };
 	return poll(&p, 1, ms) > 0;
 }
 
 bool http_link_more(const struct http_link *l, size_t n, size_t room)
 {
-	return l->ssl != NULL || n == room;
+	return l->tls != NULL ? tls_pending(l->tls) : n == room;
 }
 
 /* ---- those that are kept */
@@ -138,12 +107,9 @@ static struct http_link *taken(const struct http_at *at)
 static bool alive(struct http_link *l)
 {
 	char c;
-	size_t got = 0;
-	if (l->ssl == NULL)
-		return recv(l->fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
-	ERR_clear_error();
-	int rc = SSL_peek_ex(l->ssl, &c, 1, &got);
-	return rc != 1 && waits(l, rc) < 0 && errno == EAGAIN;
+	if (l->tls != NULL)
+		return tls_silent(l->tls);
+	return recv(l->fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
 struct http_link *http_link_kept(const struct http_at *at)
@@ -234,23 +200,28 @@ static int winner(struct race *r)
 	return -1;
 }
 
+static void say(char text[HTTP_LINK_WHY], const char *what)
+{
+	(void)snprintf(text, HTTP_LINK_WHY, "%s", what);
+}
+
 static int shorter(int a, int64_t b)
 {
 	return b < a ? (b < 0 ? 0 : (int)b) : a;
 }
 
 static int connected(struct race *r, uint16_t port, struct http_watch *w, int64_t until_ms,
-    enum http_ending *why, const char **text)
+    enum http_ending *why, char text[HTTP_LINK_WHY])
 {
 	int fd = -1;
-	*text = "Couldn't connect to server";
+	say(text, "Couldn't connect to server");
 	while (fd < 0) {
 		begin_more(r, port);
 		if (r->open == 0 || (*why = http_watch_look(w)) != HTTP_GOING)
 			break;
 		int64_t now = clock_ms();
 		if (now >= until_ms) {
-			*text = "Timeout was reached";
+			say(text, "Timeout was reached");
 			break;
 		}
 		int ms = shorter(http_watch_wait_ms(w), until_ms - now);
@@ -265,62 +236,35 @@ static int connected(struct race *r, uint16_t port, struct http_watch *w, int64_
 	return fd;
 }
 
-static void tls_setup(void)
+static void trust_setup(void)
 {
-	tls = SSL_CTX_new(TLS_client_method());
-	if (tls == NULL || SSL_CTX_set_min_proto_version(tls, TLS1_2_VERSION) != 1 ||
-	    SSL_CTX_set_default_verify_paths(tls) != 1)
+	trust = tls_client_new("");
+	if (trust == NULL)
 		abort();
-	ERR_clear_error();
-	SSL_CTX_set_verify(tls, SSL_VERIFY_PEER, NULL);
-	(void)SSL_CTX_set_mode(tls,
-	    SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
-	(void)SSL_CTX_set_session_cache_mode(tls, SSL_SESS_CACHE_OFF);
 }
 
-/* The name it has to prove, and asks for. */
-static bool tls_begin(struct http_link *l)
+static bool tls_agreed(struct http_link *l, struct http_watch *w, int64_t until_ms, enum http_ending *why,
+    char text[HTTP_LINK_WHY])
 {
-	static const unsigned char alpn[] = "\010http/1.1";
-	(void)pthread_once(&tls_once, tls_setup);
-	l->ssl = SSL_new(tls);
-	if (l->ssl == NULL || SSL_set_fd(l->ssl, l->fd) != 1 ||
-	    SSL_set_alpn_protos(l->ssl, alpn, sizeof alpn - 1) != 0)
-		return false;
-	X509_VERIFY_PARAM *param = SSL_get0_param(l->ssl);
-	if (l->at.host.literal)
-		return X509_VERIFY_PARAM_set1_ip_asc(param, l->at.host.name) == 1;
-	X509_VERIFY_PARAM_set_hostflags(param, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
-	return SSL_set_tlsext_host_name(l->ssl, l->at.host.name) == 1 &&
-	    SSL_set1_host(l->ssl, l->at.host.name) == 1;
-}
-
-static bool tls_agreed(
-    struct http_link *l, struct http_watch *w, int64_t until_ms, enum http_ending *why, const char **text)
-{
-	*text = "SSL connect error";
-	if (!tls_begin(l))
-		return false;
-	for (;;) {
-		ERR_clear_error();
-		int rc = SSL_connect(l->ssl);
-		if (rc == 1)
-			return true;
-		if (SSL_get_verify_result(l->ssl) != X509_V_OK)
-			*text = "SSL peer certificate was not OK";
-		if (waits(l, rc) == 0 || errno != EAGAIN || (*why = http_watch_look(w)) != HTTP_GOING)
+	int rc = -1;
+	(void)pthread_once(&trust_once, trust_setup);
+	l->tls = tls_new(trust, l->fd, &l->at.host);
+	say(text, "no memory for TLS");
+	while (l->tls != NULL && (rc = tls_handshake(l->tls, text)) == 0) {
+		if ((*why = http_watch_look(w)) != HTTP_GOING)
 			return false;
 		int64_t left = until_ms - clock_ms();
 		if (left <= 0) {
-			*text = "Timeout was reached";
+			say(text, "Timeout was reached");
 			return false;
 		}
 		(void)http_link_wait(l, false, shorter(http_watch_wait_ms(w), left));
 	}
+	return rc == 1;
 }
 
 struct http_link *http_link_open(const struct http_req *q, const struct http_at *at, struct http_watch *w,
-    enum http_ending *why, const char **text)
+    enum http_ending *why, char text[HTTP_LINK_WHY])
 {
 	struct race *r = xcalloc(1, sizeof *r);
 	int64_t until_ms = clock_ms() + (q->connect_ms > 0 ? q->connect_ms : HTTP_CONNECT_MS);

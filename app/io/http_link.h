@@ -9,6 +9,9 @@
 
 #include "base/host.h"
 #include "io/http_int.h"
+#include "io/tls.h"
+
+enum { HTTP_LINK_WHY = TLS_WHY };
 
 struct http_at {
 	bool tls;
@@ -23,10 +26,10 @@ struct http_link;
 struct http_link *http_link_kept(const struct http_at *at);
 /*
  * A new one, to the host's own address or those of q->pin, tried at once where one does not answer soon. NULL: *why, or where that is
- * HTTP_GOING *text, says what happened.
+ * HTTP_GOING text, says what happened.
  */
 struct http_link *http_link_open(const struct http_req *q, const struct http_at *at, struct http_watch *w,
-    enum http_ending *why, const char **text);
+    enum http_ending *why, char text[HTTP_LINK_WHY]);
 void http_link_keep(struct http_link *l); /* to whoever wants it next */
 void http_link_free(struct http_link *l); /* NULL is fine */
 

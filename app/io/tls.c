@@ -1,9 +1,10 @@
-#include "egress/tls.h"
+#include "io/tls.h"
 
 #include <errno.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -17,7 +18,7 @@ struct tls {
 	bool wants_write;
 };
 
-struct tls_client *tls_client_new(const char *ca_file, struct err *e)
+struct tls_client *tls_client_new(const char *ca_file)
 {
 	struct tls_client *c = xcalloc(1, sizeof *c);
 	c->ctx = SSL_CTX_new(TLS_client_method());
@@ -26,11 +27,11 @@ struct tls_client *tls_client_new(const char *ca_file, struct err *e)
 				: SSL_CTX_set_default_verify_paths(c->ctx)) == 1;
 	ERR_clear_error();
 	if (!good) {
-		err_set(e, ERR_BAD_REQUEST, "The certificates of EGRESS_CA_FILE cannot be read.");
 		tls_client_free(c);
 		return NULL;
 	}
 	SSL_CTX_set_verify(c->ctx, SSL_VERIFY_PEER, NULL);
+	/* A connection that is quiet holds no buffers. */
 	(void)SSL_CTX_set_mode(c->ctx,
 	    SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
 	(void)SSL_CTX_set_session_cache_mode(c->ctx, SSL_SESS_CACHE_OFF);
@@ -91,16 +92,21 @@ static ssize_t waits(struct tls *t, int rc)
 	return -1;
 }
 
-int tls_handshake(struct tls *t, const char **why)
+int tls_handshake(struct tls *t, char why[TLS_WHY])
 {
 	ERR_clear_error();
+	t->wants_write = false;
 	int rc = SSL_connect(t->ssl);
 	if (rc == 1)
 		return 1;
 	long verdict = SSL_get_verify_result(t->ssl);
 	if (waits(t, rc) < 0 && errno == EAGAIN)
 		return 0;
-	*why = verdict != X509_V_OK ? X509_verify_cert_error_string(verdict) : "no TLS could be agreed on";
+	if (verdict != X509_V_OK)
+		(void)snprintf(why, TLS_WHY, "its certificate is not accepted: %s",
+		    X509_verify_cert_error_string(verdict));
+	else
+		(void)snprintf(why, TLS_WHY, "no TLS could be agreed on");
 	return -1;
 }
 
@@ -121,12 +127,9 @@ ssize_t tls_send(struct tls *t, const void *p, size_t n)
 	int rc = SSL_write_ex(t->ssl, p, n, &put);
 	if (rc == 1)
 		return (ssize_t)put;
-	ssize_t failed = waits(t, rc);
-	if (failed == 0) { /* closed by the peer */
+	if (waits(t, rc) == 0) /* closed by the peer */
 		errno = EPIPE;
-		return -1;
-	}
-	return failed;
+	return -1;
 }
 
 bool tls_wants_write(const struct tls *t)
@@ -137,4 +140,13 @@ bool tls_wants_write(const struct tls *t)
 bool tls_pending(const struct tls *t)
 {
 	return SSL_pending(t->ssl) > 0;
+}
+
+bool tls_silent(struct tls *t)
+{
+	char c;
+	size_t got = 0;
+	ERR_clear_error();
+	int rc = SSL_peek_ex(t->ssl, &c, 1, &got);
+	return rc != 1 && waits(t, rc) < 0 && errno == EAGAIN;
 }
