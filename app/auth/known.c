@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/str.h"
 
 enum { SLOTS = 1024 }; /* of one key each; a second one takes the place of the first */
@@ -23,10 +24,7 @@ static struct {
 
 static struct known *slot_of(const char *id)
 {
-	unsigned x = 2166136261u; /* FNV-1a */
-	for (const char *s = id; *s != 0; s++)
-		x = (x ^ (unsigned char)*s) * 16777619u;
-	return &all.slots[x % SLOTS];
+	return &all.slots[hash_slot(id, SLOTS)];
 }
 
 static struct principal copy(struct mem *m, const struct principal *p)

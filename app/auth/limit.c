@@ -7,6 +7,7 @@
 
 #include "auth/principal.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/limits.h"
 #include "base/str.h"
 #include "io/conf.h"
@@ -35,16 +36,14 @@ static SLIST_HEAD(, tally) tallies[BUCKETS];
 /* The lock is held. */
 static struct tally *tally_of(const char *org)
 {
-	unsigned x = 2166136261u; /* FNV-1a */
-	for (const char *s = org; *s != 0; s++)
-		x = (x ^ (unsigned char)*s) * 16777619u;
+	size_t at = hash_slot(org, BUCKETS);
 	struct tally *t;
-	SLIST_FOREACH(t, &tallies[x % BUCKETS], in_bucket)
+	SLIST_FOREACH(t, &tallies[at], in_bucket)
 	if (strcmp(t->org, org) == 0)
 		return t;
 	t = xcalloc(1, sizeof *t);
 	(void)snprintf(t->org, sizeof t->org, "%s", org);
-	SLIST_INSERT_HEAD(&tallies[x % BUCKETS], t, in_bucket);
+	SLIST_INSERT_HEAD(&tallies[at], t, in_bucket);
 	return t;
 }
 

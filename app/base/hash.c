@@ -1,7 +1,9 @@
 #include "base/hash.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <openssl/sha.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -65,6 +67,72 @@ void random_bytes(void *p, size_t n)
 		n -= (size_t)got;
 	}
 }
+
+/* ---- SipHash-1-3 */
+
+static uint64_t turned(uint64_t x, unsigned bits)
+{
+	return x << bits | x >> (64 - bits);
+}
+
+static inline void sip_round(uint64_t v[4])
+{
+	v[0] += v[1];
+	v[2] += v[3];
+	v[1] = turned(v[1], 13) ^ v[0];
+	v[3] = turned(v[3], 16) ^ v[2];
+	v[0] = turned(v[0], 32);
+	v[2] += v[1];
+	v[0] += v[3];
+	v[1] = turned(v[1], 17) ^ v[2];
+	v[3] = turned(v[3], 21) ^ v[0];
+	v[2] = turned(v[2], 32);
+}
+
+/* n <= 8 bytes, the first the least. */
+static uint64_t little(const unsigned char *p, size_t n)
+{
+	uint64_t x = 0;
+	memcpy(&x, p, n);
+	return le64toh(x);
+}
+
+uint64_t siphash(const unsigned char key[SIPHASH_KEY], const void *p, size_t n)
+{
+	const unsigned char *at = p;
+	uint64_t k0 = little(key, 8), k1 = little(key + 8, 8);
+	uint64_t v[4] = { k0 ^ 0x736f6d6570736575, k1 ^ 0x646f72616e646f6d, k0 ^ 0x6c7967656e657261,
+		k1 ^ 0x7465646279746573 };
+	for (size_t left = n;; left -= 8, at += 8) {
+		uint64_t m = left >= 8 ? little(at, 8) : little(at, left) | (uint64_t)n << 56;
+		v[3] ^= m;
+		sip_round(v);
+		v[0] ^= m;
+		if (left < 8)
+			break;
+	}
+	v[2] ^= 0xff;
+	for (int i = 0; i < 3; i++)
+		sip_round(v);
+	return v[0] ^ v[1] ^ v[2] ^ v[3];
+}
+
+/* The module's one piece of state. */
+static unsigned char slot_key[SIPHASH_KEY];
+static pthread_once_t slot_once = PTHREAD_ONCE_INIT;
+
+static void slot_setup(void)
+{
+	random_bytes(slot_key, sizeof slot_key);
+}
+
+size_t hash_slot(const char *s, size_t slots)
+{
+	(void)pthread_once(&slot_once, slot_setup);
+	return siphash(slot_key, s, strlen(s)) % slots;
+}
+
+/* ---- base64 */
 
 static const char b64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 

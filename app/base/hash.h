@@ -1,4 +1,4 @@
-/* hash.h - SHA-256, random bytes, hex and base64 (RFC 4648), over OpenSSL. */
+/* hash.h - SHA-256, SipHash, random bytes, hex and base64 (RFC 4648); over OpenSSL where it is cryptography. */
 #pragma once
 
 #include <stddef.h>
@@ -9,6 +9,16 @@ enum { SHA256_BYTES = 32, SHA256_HEX = 65 };
 
 void sha256(const void *p, size_t n, unsigned char out[SHA256_BYTES]);
 void sha256_hex(const void *p, size_t n, char out[SHA256_HEX]);
+
+enum { SIPHASH_KEY = 16 };
+/* SipHash-1-3 (Aumasson, Bernstein): the same for the same key on every host. No signature: 64 bits. */
+uint64_t siphash(const unsigned char key[SIPHASH_KEY], const void *p, size_t n);
+/*
+ * Where s belongs in a table of so many slots, in this process: under a key of its own, so that nobody outside can choose names that
+ * meet in one slot. Every table of the tree that is looked up by a name uses it.
+ */
+size_t hash_slot(const char *s, size_t slots);
+
 void random_bytes(void *p, size_t n);                /* from the kernel; aborts when it has none */
 void hex_encode(const void *p, size_t n, char *out); /* 2n + 1 bytes */
 ssize_t hex_decode(const char *s, unsigned char *out, size_t size); /* bytes written, or -1 */

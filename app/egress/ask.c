@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/queue.h>
 
+#include "base/hash.h"
 #include "base/id.h"
 #include "base/js.h"
 #include "base/limits.h"
@@ -58,14 +59,6 @@ static void key_of(const char *sandbox, const char *host, uint16_t port, char ou
 	(void)snprintf(out, KEY_BYTES, "%s %s %u", sandbox, host, port);
 }
 
-static unsigned bucket(const char *key)
-{
-	uint32_t h = 2166136261U;
-	for (; *key != '\0'; key++)
-		h = (h ^ (unsigned char)*key) * 16777619U;
-	return h % BUCKETS;
-}
-
 static void drop(struct ask *a, struct known *k)
 {
 	LIST_REMOVE(k, in_bucket);
@@ -77,7 +70,7 @@ static void drop(struct ask *a, struct known *k)
 static enum decide_answer look_up(struct ask *a, const char *key)
 {
 	struct known *k, *next;
-	for (k = LIST_FIRST(&a->known[bucket(key)]); k != NULL; k = next) {
+	for (k = LIST_FIRST(&a->known[hash_slot(key, BUCKETS)]); k != NULL; k = next) {
 		next = LIST_NEXT(k, in_bucket);
 		if (k->until_ms <= loop_now_ms(a->loop))
 			drop(a, k);
@@ -93,7 +86,7 @@ static void keep(struct ask *a, const char *key, bool yes)
 	memcpy(k->key, key, sizeof k->key);
 	k->yes = yes;
 	k->until_ms = loop_now_ms(a->loop) + ASK_KEEP_MS;
-	LIST_INSERT_HEAD(&a->known[bucket(key)], k, in_bucket);
+	LIST_INSERT_HEAD(&a->known[hash_slot(key, BUCKETS)], k, in_bucket);
 	TAILQ_INSERT_TAIL(&a->age, k, in_age);
 	if (++a->n_known > ASK_KEPT)
 		drop(a, TAILQ_FIRST(&a->age));

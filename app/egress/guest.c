@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "egress/proxy.h"
 #include "egress/refuse.h"
@@ -23,18 +24,10 @@ enum {
 	REFUSAL_BYTES = 4096,
 };
 
-static unsigned bucket_of(const char *sandbox)
-{
-	uint32_t h = 2166136261U;
-	for (; *sandbox != '\0'; sandbox++)
-		h = (h ^ (unsigned char)*sandbox) * 16777619U;
-	return h % GUEST_BUCKETS;
-}
-
 struct guest *guest_find(struct proxy *p, const char *sandbox)
 {
 	struct guest *g;
-	LIST_FOREACH(g, &p->guests[bucket_of(sandbox)], in_bucket)
+	LIST_FOREACH(g, &p->guests[hash_slot(sandbox, GUEST_BUCKETS)], in_bucket)
 	if (strcmp(g->sandbox, sandbox) == 0)
 		return g;
 	return NULL;
@@ -336,7 +329,7 @@ struct guest *guest_new(struct proxy *p, const struct store_policy *got)
 	g->requests = (struct bucket){ 2LL * p->o.requests_s, now };
 	g->tells = (struct bucket){ TELLS, now };
 	g->used_bytes = got->used_bytes;
-	LIST_INSERT_HEAD(&p->guests[bucket_of(g->sandbox)], g, in_bucket);
+	LIST_INSERT_HEAD(&p->guests[hash_slot(g->sandbox, GUEST_BUCKETS)], g, in_bucket);
 	p->n_guests++;
 	guest_policy(g, got);
 	return g;

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -59,14 +60,6 @@ struct resolver {
 	struct resolve_stats stats;
 };
 
-static unsigned bucket(const char *host)
-{
-	uint32_t h = 2166136261U;
-	for (; *host != '\0'; host++)
-		h = (h ^ (unsigned char)*host) * 16777619U;
-	return h % BUCKETS;
-}
-
 /* ---- answers that are kept */
 
 static void drop(struct resolver *r, struct kept *k)
@@ -86,7 +79,7 @@ static void keep(struct resolver *r, const char *host, const struct ip *addrs, i
 	k->until_ms = loop_now_ms(r->loop) + 1000LL * (ttl_s < RESOLVE_KEEP_S ? ttl_s : RESOLVE_KEEP_S);
 	k->n = n;
 	memcpy(k->addrs, addrs, (size_t)n * sizeof *addrs);
-	LIST_INSERT_HEAD(&r->kept[bucket(host)], k, in_bucket);
+	LIST_INSERT_HEAD(&r->kept[hash_slot(host, BUCKETS)], k, in_bucket);
 	TAILQ_INSERT_TAIL(&r->age, k, in_age);
 	if (++r->n_kept > RESOLVE_KEPT)
 		drop(r, TAILQ_FIRST(&r->age));
@@ -95,7 +88,7 @@ static void keep(struct resolver *r, const char *host, const struct ip *addrs, i
 static const struct kept *find_kept(struct resolver *r, const char *host)
 {
 	struct kept *k, *next;
-	for (k = LIST_FIRST(&r->kept[bucket(host)]); k != NULL; k = next) {
+	for (k = LIST_FIRST(&r->kept[hash_slot(host, BUCKETS)]); k != NULL; k = next) {
 		next = LIST_NEXT(k, in_bucket);
 		if (k->until_ms <= loop_now_ms(r->loop))
 			drop(r, k);
@@ -211,7 +204,7 @@ static struct name *start(struct resolver *r, const char *host)
 	q->r = r;
 	memcpy(q->host, host, strlen(host) + 1);
 	q->deadline_ms = loop_now_ms(r->loop) + r->timeout_ms;
-	LIST_INSERT_HEAD(&r->names[bucket(host)], q, in_bucket);
+	LIST_INSERT_HEAD(&r->names[hash_slot(host, BUCKETS)], q, in_bucket);
 	LIST_INSERT_HEAD(&r->all, q, in_all);
 	r->stats.asked++;
 	if (r->asking++ == 0)
@@ -246,7 +239,7 @@ void resolve(struct resolver *r, const char *host, struct resolve_wait *w)
 		w->on(w, RESOLVE_FAILED, NULL, 0);
 		return;
 	}
-	LIST_FOREACH(q, &r->names[bucket(host)], in_bucket)
+	LIST_FOREACH(q, &r->names[hash_slot(host, BUCKETS)], in_bucket)
 	if (strcmp(q->host, host) == 0)
 		break;
 	bool fresh = q == NULL;

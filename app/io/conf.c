@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -38,17 +39,9 @@ struct conf {
 	struct old *old;
 };
 
-static size_t hash(const char *name)
-{
-	uint32_t h = 2166136261; /* FNV-1a */
-	for (; *name != 0; name++)
-		h = (h ^ (unsigned char)*name) * 16777619;
-	return h % SLOTS;
-}
-
 static ssize_t key_index(const struct conf *c, const char *name)
 {
-	for (size_t at = hash(name); c->slot[at] != 0; at = (at + 1) % SLOTS)
+	for (size_t at = hash_slot(name, SLOTS); c->slot[at] != 0; at = (at + 1) % SLOTS)
 		if (strcmp(c->key[c->slot[at] - 1]->name, name) == 0)
 			return c->slot[at] - 1;
 	return -1;
@@ -58,7 +51,7 @@ static void index_keys(struct conf *c)
 {
 	assert(c->n <= SLOTS / 2);
 	for (size_t i = 0; i < c->n; i++) {
-		size_t at = hash(c->key[i]->name);
+		size_t at = hash_slot(c->key[i]->name, SLOTS);
 		while (c->slot[at] != 0)
 			at = (at + 1) % SLOTS;
 		c->slot[at] = (uint16_t)(i + 1);

@@ -6,18 +6,11 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/redact.h"
 #include "model/catalog_int.h"
 
 enum { SLOTS_MAX = 2000, WAIT_MS = 5000, PIN_AGE_MS = 30000 };
-
-unsigned catalog_bucket(const char *name)
-{
-	unsigned h = 2166136261U; /* FNV-1a */
-	for (; *name != 0; name++)
-		h = (h ^ (unsigned char)*name) * 16777619U;
-	return h % CATALOG_BUCKETS;
-}
 
 static void copy_put(void *arg)
 {
@@ -31,7 +24,7 @@ static void copy_put(void *arg)
 static struct slot *slot_find(struct catalog *c, const char *org)
 {
 	struct slot *s;
-	LIST_FOREACH(s, &c->slots[catalog_bucket(org)], in_bucket)
+	LIST_FOREACH(s, &c->slots[hash_slot(org, CATALOG_BUCKETS)], in_bucket)
 	if (strcmp(s->org, org) == 0)
 		return s;
 	return NULL;
@@ -65,7 +58,7 @@ static struct slot *slot_of(struct catalog *c, const char *org)
 		slots_clear(c);
 	s = xcalloc(1, sizeof *s);
 	(void)snprintf(s->org, sizeof s->org, "%s", org);
-	LIST_INSERT_HEAD(&c->slots[catalog_bucket(org)], s, in_bucket);
+	LIST_INSERT_HEAD(&c->slots[hash_slot(org, CATALOG_BUCKETS)], s, in_bucket);
 	c->n_slots++;
 	return s;
 }
@@ -211,7 +204,7 @@ int catalog_of(
 static struct pin *pin_find(struct catalog *c, const char *url)
 {
 	struct pin *p;
-	LIST_FOREACH(p, &c->pins[catalog_bucket(url)], in_bucket)
+	LIST_FOREACH(p, &c->pins[hash_slot(url, CATALOG_BUCKETS)], in_bucket)
 	if (strcmp(p->url, url) == 0)
 		return p;
 	return NULL;
@@ -225,7 +218,7 @@ static void pin_keep(struct catalog *c, const char *url, const char *text)
 			pins_free(c);
 		p = xcalloc(1, sizeof *p);
 		(void)snprintf(p->url, sizeof p->url, "%s", url);
-		LIST_INSERT_HEAD(&c->pins[catalog_bucket(url)], p, in_bucket);
+		LIST_INSERT_HEAD(&c->pins[hash_slot(url, CATALOG_BUCKETS)], p, in_bucket);
 		c->n_pins++;
 	}
 	free(p->text);

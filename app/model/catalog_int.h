@@ -64,7 +64,6 @@ struct catalog {
 	int n_pins;
 };
 
-unsigned catalog_bucket(const char *name);
 /* Read an org's rows anew: a copy with one reference, and its keys' cooldowns into the table. NULL with e. */
 struct copy *catalog_read(struct catalog *c, const char *org, struct err *e);
 

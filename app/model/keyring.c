@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "model/catalog_int.h"
 #include "sql/model.h"
@@ -54,7 +55,7 @@ static void cools_clear(struct catalog *c, int64_t after_ms)
 static struct cool *cool_of(struct catalog *c, const char *name)
 {
 	struct cool *k;
-	unsigned b = catalog_bucket(name);
+	size_t b = hash_slot(name, CATALOG_BUCKETS);
 	LIST_FOREACH(k, &c->cools[b], in_bucket)
 	if (strcmp(k->name, name) == 0)
 		return k;
@@ -100,6 +101,13 @@ static int64_t try_key(struct cool *k, int64_t now)
 	return 0;
 }
 
+/* The same on every host: a vendor's cache of prompts is the key's. */
+static unsigned stuck_to(const char *sticky)
+{
+	static const unsigned char no_key[SIPHASH_KEY];
+	return (unsigned)siphash(no_key, sticky, strlen(sticky));
+}
+
 int keyring_take(struct catalog *c, const struct provider *p, const char *sticky,
     const struct provider_key **key, int64_t *wait_ms, struct err *e)
 {
@@ -112,7 +120,7 @@ int keyring_take(struct catalog *c, const struct provider *p, const char *sticky
 	if (n == 0)
 		return err_set(e, ERR_UNAVAILABLE, "The provider %s has no usable key.", p->name);
 	(void)pthread_mutex_lock(&c->cool_lock);
-	unsigned first = sticky != NULL ? catalog_bucket(sticky) : cool_of(c, name)->turn++;
+	unsigned first = sticky != NULL ? stuck_to(sticky) : cool_of(c, name)->turn++;
 	for (unsigned i = 0; i < n && *key == NULL; i++) {
 		const struct provider_key *one = &p->keys[(first + i) % n];
 		int64_t left = try_key(cool_of(c, one->id), now);

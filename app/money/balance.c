@@ -6,6 +6,7 @@
 #include <sys/queue.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/js.h"
 #include "base/log.h"
 #include "io/http.h"
@@ -53,13 +54,10 @@ enum { ANSWERED, FAILED };
 
 static struct bucket *bucket_of(const char *address)
 {
-	unsigned h = 5381;
-	for (const char *p = address; *p != 0; p++)
-		h = 33 * h + (unsigned char)*p;
 	for (int i = 0; !known.ready && i < BUCKETS; i++)
 		TAILQ_INIT(&known.buckets[i]);
 	known.ready = true;
-	return &known.buckets[h % BUCKETS];
+	return &known.buckets[hash_slot(address, BUCKETS)];
 }
 
 static void make_room(struct bucket *b)

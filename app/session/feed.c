@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "session/event.h"
 #include "sql/session.h"
@@ -106,18 +107,10 @@ static struct feed_page *page_to_fill(struct feed *f)
 
 /* ---- feeds */
 
-static size_t bucket_of(const char *session)
-{
-	unsigned x = 2166136261u; /* FNV-1a */
-	for (const char *s = session; *s != 0; s++)
-		x = (x ^ (unsigned char)*s) * 16777619u;
-	return x % FEED_BUCKETS;
-}
-
 static struct feed *feed_find(struct watch_hub *h, const char *session)
 {
 	struct feed *f;
-	LIST_FOREACH(f, &h->buckets[bucket_of(session)], in_bucket)
+	LIST_FOREACH(f, &h->buckets[hash_slot(session, FEED_BUCKETS)], in_bucket)
 	if (strcmp(f->session, session) == 0)
 		return f;
 	return NULL;
@@ -158,7 +151,7 @@ void feed_open(
 		(void)snprintf(f->org, sizeof f->org, "%s", org);
 		(void)snprintf(f->session, sizeof f->session, "%s", session);
 		feed_cond_init(&f->grown);
-		LIST_INSERT_HEAD(&h->buckets[bucket_of(session)], f, in_bucket);
+		LIST_INSERT_HEAD(&h->buckets[hash_slot(session, FEED_BUCKETS)], f, in_bucket);
 	}
 	f->users++;
 	*r = (struct feed_reader){ .feed = f, .pos = after };

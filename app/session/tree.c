@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/js.h"
 #include "base/log.h"
 #include "session/feed.h"
@@ -54,18 +55,10 @@ struct tree {
 
 /* ---- members; the lock is held */
 
-static size_t bucket_of(const char *session)
-{
-	unsigned x = 0;
-	for (const char *s = session; *s != 0; s++)
-		x = x * 31 + (unsigned char)*s;
-	return x % MEMBER_BUCKETS;
-}
-
 static struct member *member_find(struct tree *t, const char *session)
 {
 	struct member *m;
-	LIST_FOREACH(m, &t->buckets[bucket_of(session)], in_bucket)
+	LIST_FOREACH(m, &t->buckets[hash_slot(session, MEMBER_BUCKETS)], in_bucket)
 	if (strcmp(m->session, session) == 0)
 		return m;
 	return NULL;
@@ -92,7 +85,7 @@ static struct member *member_add(struct tree *t, const char *session, long long 
 	m->tree = t;
 	m->reader.pos = pos;
 	(void)snprintf(m->session, sizeof m->session, "%s", session);
-	LIST_INSERT_HEAD(&t->buckets[bucket_of(session)], m, in_bucket);
+	LIST_INSERT_HEAD(&t->buckets[hash_slot(session, MEMBER_BUCKETS)], m, in_bucket);
 	t->n_open++;
 	t->sure = false;
 	return m;

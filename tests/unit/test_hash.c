@@ -1,6 +1,9 @@
 #include "../t.h"
 
+#include <openssl/core_names.h>
+#include <openssl/evp.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +19,54 @@ static void test_sha256_is_the_published_one(void **state)
 	assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 	sha256_hex("", 0, hex);
 	assert_string_equal(hex, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+}
+
+/* Beside OpenSSL's, told to do as many rounds. */
+static void test_siphash_is_the_published_one(void **state)
+{
+	(void)state;
+	unsigned char key[SIPHASH_KEY], text[40], sum[8];
+	unsigned int once = 1, thrice = 3;
+	size_t size = sizeof sum;
+	EVP_MAC *mac = EVP_MAC_fetch(NULL, "SIPHASH", NULL);
+	EVP_MAC_CTX *ctx = EVP_MAC_CTX_new(mac);
+	const OSSL_PARAM params[] = { OSSL_PARAM_construct_uint(OSSL_MAC_PARAM_C_ROUNDS, &once),
+		OSSL_PARAM_construct_uint(OSSL_MAC_PARAM_D_ROUNDS, &thrice),
+		OSSL_PARAM_construct_size_t(OSSL_MAC_PARAM_SIZE, &size), OSSL_PARAM_construct_end() };
+	for (size_t i = 0; i < sizeof text; i++)
+		text[i] = (unsigned char)(i * 37);
+	for (size_t n = 0; n <= sizeof text; n++) {
+		random_bytes(key, sizeof key);
+		assert_int_equal(EVP_MAC_init(ctx, key, sizeof key, params), 1);
+		assert_int_equal(EVP_MAC_update(ctx, text, n), 1);
+		assert_int_equal(EVP_MAC_final(ctx, sum, &size, sizeof sum), 1);
+		uint64_t ours = siphash(key, text, n);
+		for (size_t i = 0; i < 8; i++)
+			assert_int_equal(ours >> 8 * i & 0xff, sum[i]);
+	}
+	EVP_MAC_CTX_free(ctx);
+	EVP_MAC_free(mac);
+}
+
+/* As many as there are slots: a good spread leaves 37 % empty, and none with many. */
+static void test_names_are_spread_over_the_slots(void **state)
+{
+	(void)state;
+	enum { SLOTS = 1000 };
+	int in[SLOTS] = { 0 }, empty = 0;
+	char name[32];
+	for (int i = 0; i < SLOTS; i++) {
+		(void)snprintf(name, sizeof name, "ses_%d", i);
+		size_t at = hash_slot(name, SLOTS);
+		assert_in_range(at, 0, SLOTS - 1);
+		assert_int_equal(at, hash_slot(name, SLOTS));
+		in[at]++;
+	}
+	for (int i = 0; i < SLOTS; i++) {
+		empty += in[i] == 0;
+		assert_in_range(in[i], 0, 12);
+	}
+	assert_in_range(empty, 300, 440);
 }
 
 /* RFC 4648, section 10 */
@@ -151,6 +202,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_sha256_is_the_published_one),
+		cmocka_unit_test(test_siphash_is_the_published_one),
+		cmocka_unit_test(test_names_are_spread_over_the_slots),
 		cmocka_unit_test(test_base64_is_the_published_one_and_reads_back_what_it_wrote),
 		cmocka_unit_test(test_base64_that_is_not_exactly_so_is_refused),
 		cmocka_unit_test(test_hex_reads_back_and_refuses_what_is_none),
