@@ -18,21 +18,11 @@ static const char *const periods[] = { "day", "month", "total", NULL };
 static const char *const groups[] = { "day", "model", "key", "run", NULL };
 
 #define CURRENCY_IN                                                                                          \
-	{ .name = "currency",                                                                                \
-		.type = T_STR,                                                                               \
-		.min = CURRENCY_BYTES,                                                                       \
-		.max = CURRENCY_BYTES,                                                                       \
-		.doc = "Three lower-case letters; usd when not given.",                                      \
-		.example = "\"usd\"" },                                                                      \
-	{                                                                                                    \
-		.name = "test", .type = T_BOOL, .doc = "The test books instead of the live ones.",           \
-		.example = "false"                                                                           \
-	}
+	IN(T_STR, "currency", "Three lower-case letters; usd when not given.", "\"usd\"",                    \
+	    .min = CURRENCY_BYTES, .max = CURRENCY_BYTES),                                                   \
+	    IN(T_BOOL, "test", "The test books instead of the live ones.", "false")
 #define SUBJECT_IN                                                                                           \
-	{                                                                                                    \
-		.name = "subject", .type = T_STR, .max = SUBJECT_BYTES,                                      \
-		.doc = "Whose account; the org's pool when not given.", .example = "\"\""                    \
-	}
+	IN(T_STR, "subject", "Whose account; the org's pool when not given.", "\"\"", .max = SUBJECT_BYTES)
 #define ADDRESS_OUT                                                                                          \
 	OUT(T_STR, "org", "The address of the account that was asked for: its org,", "\"acme\""),            \
 	    OUT(T_STR, "subject", "subject (empty: the org's pool),", "\"\""),                               \
@@ -44,29 +34,15 @@ static const char *const groups[] = { "day", "model", "key", "run", NULL };
 static const struct param balance_in[] = { SUBJECT_IN, CURRENCY_IN, { 0 } };
 static const struct param balance_out[] = { ADDRESS_OUT, { 0 } };
 static const struct param credit_in[] = {
-	{ .name = "account",
-	    .type = T_STR,
-	    .required = true,
-	    .min = 1,
-	    .max = 40,
-	    .doc = "The organisation that is given credit.",
-	    .example = "\"acme\"" },
+	IN_REQUIRED(
+	    T_STR, "account", "The organisation that is given credit.", "\"acme\"", .min = 1, .max = 40),
 	SUBJECT_IN,
 	CURRENCY_IN,
-	{ .name = "amountMillicents",
-	    .type = T_INT,
-	    .required = true,
-	    .min = 1,
-	    .max = LEDGER_AMOUNT_MAX,
-	    .doc = "How much, in thousandths of a cent.",
-	    .example = "50000000" },
-	{ .name = "key",
-	    .type = T_STR,
-	    .required = true,
-	    .min = 1,
-	    .max = KEY_BYTES,
-	    .doc = "What this credit is called where it comes from. It counts once for its key and org.",
-	    .example = "\"invoice-2026-0042\"" },
+	IN_REQUIRED(T_INT, "amountMillicents", "How much, in thousandths of a cent.", "50000000", .min = 1,
+	    .max = LEDGER_AMOUNT_MAX),
+	IN_REQUIRED(T_STR, "key",
+	    "What this credit is called where it comes from. It counts once for its key and org.",
+	    "\"invoice-2026-0042\"", .min = 1, .max = KEY_BYTES),
 	{ 0 },
 };
 static const struct param credit_out[] = {
@@ -75,16 +51,10 @@ static const struct param credit_out[] = {
 	{ 0 },
 };
 static const struct param usage_in[] = {
-	{ .name = "by",
-	    .type = T_ENUM,
-	    .values = groups,
-	    .doc = "What the rows are for; day when not given.",
-	    .example = "\"model\"" },
+	IN(T_ENUM, "by", "What the rows are for; day when not given.", "\"model\"", .values = groups),
 	CURRENCY_IN,
-	{ .name = "from",
-	    .type = T_TIME,
-	    .doc = "Calls that ended at or after this; 31 days ago when not given." },
-	{ .name = "to", .type = T_TIME, .doc = "Calls that ended before this." },
+	IN(T_TIME, "from", "Calls that ended at or after this; 31 days ago when not given.", NULL),
+	IN(T_TIME, "to", "Calls that ended before this.", NULL),
 	LIST_PARAMS,
 	{ 0 },
 };
@@ -104,29 +74,18 @@ static const struct param usage_row[] = {
 static const struct param usage_out[] = { LIST_OUT(usage_row, "Highest name first."), { 0 } };
 
 #define SCOPE_IN                                                                                             \
-	{                                                                                                    \
-		.name = "scope", .type = T_STR, .required = true, .min = 1, .max = 64,                       \
-		.doc = "`org`, or the id of a key or run.", .example = "\"org\""                             \
-	}
+	IN_REQUIRED(T_STR, "scope", "`org`, or the id of a key or run.", "\"org\"", .min = 1, .max = 64)
 #define PERIOD_IN                                                                                            \
-	{                                                                                                    \
-		.name = "period", .type = T_ENUM, .required = true, .values = periods,                       \
-		.doc = "A day or month (UTC), or all time.", .example = "\"month\""                          \
-	}
+	IN_REQUIRED(T_ENUM, "period", "A day or month (UTC), or all time.", "\"month\"", .values = periods)
 static const struct param budget_in[] = {
 	SCOPE_IN,
 	PERIOD_IN,
 	CURRENCY_IN,
-	{ .name = "softMillicents",
-	    .type = T_INT,
-	    .max = LEDGER_AMOUNT_MAX,
-	    .doc = "Reaching this is told: in the log, and in the session of the run that reaches it.",
-	    .example = "8000000" },
-	{ .name = "hardMillicents",
-	    .type = T_INT,
-	    .max = LEDGER_AMOUNT_MAX,
-	    .doc = "Calls that could pass this are refused.",
-	    .example = "10000000" },
+	IN(T_INT, "softMillicents",
+	    "Reaching this is told: in the log, and in the session of the run that reaches it.", "8000000",
+	    .max = LEDGER_AMOUNT_MAX),
+	IN(T_INT, "hardMillicents", "Calls that could pass this are refused.", "10000000",
+	    .max = LEDGER_AMOUNT_MAX),
 	{ 0 },
 };
 static const struct param budget_out[] = {
@@ -145,13 +104,12 @@ static const struct param budget_out[] = {
 	{ 0 },
 };
 static const struct param budgets_in[] = {
-	{ .name = "scope", .type = T_STR, .min = 1, .max = 64, .doc = "Only those of this scope." },
+	IN(T_STR, "scope", "Only those of this scope.", NULL, .min = 1, .max = 64),
 	LIST_PARAMS,
 	{ 0 },
 };
 static const struct param budgets_out[] = { LIST_OUT(budget_out, "Newest first."), { 0 } };
 static const struct param remove_in[] = { SCOPE_IN, PERIOD_IN, CURRENCY_IN, { 0 } };
-static const struct param remove_out[] = { { 0 } };
 
 /* ---- */
 
@@ -277,10 +235,9 @@ const struct op billing_ops[] = {
 	{ .id = "get_balance",
 	    .routes = { { "GET", "/v1/billing/balance" } },
 	    .summary = "Read a balance",
-	    .doc =
-		"Of exactly the account that is asked for, with its address; zeros where nothing was ever "
-		"moved. Where another service holds it, what that said a minute ago at most, less what was "
-		"used meanwhile.",
+	    .doc = "Of exactly the account that is asked for, with its address; zeros where nothing was ever "
+		   "moved. Where another service holds it, what that said a minute ago at most, less what "
+		   "was used meanwhile.",
 	    .scope = "billing",
 	    .in = balance_in,
 	    .out = balance_out,
@@ -299,8 +256,7 @@ const struct op billing_ops[] = {
 	    .routes = { { "POST", "/v1/billing/credit" } },
 	    .summary = "Give an organisation credit",
 	    .doc = "For operators of this service, and for a key of theirs whose only scope is billing. The "
-		   "same `key` again "
-		   "changes nothing; with another amount or account it is refused (409).",
+		   "same `key` again changes nothing; with another amount or account it is refused (409).",
 	    .scope = "billing",
 	    .in = credit_in,
 	    .out = credit_out,
@@ -311,8 +267,7 @@ const struct op billing_ops[] = {
 	    .routes = { { "PUT", "/v1/billing/budgets/{scope}" } },
 	    .summary = "Set a budget",
 	    .doc = "What the org, one of its keys, or a run may spend in a period. One budget for each "
-		   "scope, period, currency "
-		   "and book; what was spent in the period before counts.",
+		   "scope, period, currency and book; what was spent in the period before counts.",
 	    .scope = "billing",
 	    .in = budget_in,
 	    .out = budget_out,
@@ -334,7 +289,7 @@ const struct op billing_ops[] = {
 	    .doc = "From now on it limits nothing.",
 	    .scope = "billing",
 	    .in = remove_in,
-	    .out = remove_out,
+	    .out = op_none,
 	    .status = 200,
 	    .flags = OP_ADMIN,
 	    .run = remove_budget },

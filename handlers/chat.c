@@ -18,21 +18,15 @@ static const struct param chat_out[] = {
 	OUT(T_STR, "object", "Always `chat.completion`.", "\"chat.completion\""),
 	OUT(T_INT, "created", "Seconds since 1970.", "1767225600"),
 	OUT(T_STR, "model", "The model that answered, as its provider calls it.", "\"gpt-5\""),
-	{ .name = "choices",
-	    .type = T_ARR,
-	    .required = true,
-	    .fields = &(const struct param){ .type = T_OBJ, .doc = "A completion." },
-	    .doc = "The answers." },
+	OUT(T_ARR, "choices", "The answers.", NULL,
+	    .fields = &(const struct param){ .type = T_OBJ, .doc = "A completion." }),
 	OUT_MAYBE(T_OBJ, "usage", "Tokens.", NULL),
 	{ 0 },
 };
 static const struct param chat_line[] = {
 	OUT(T_STR, "object", "Always `chat.completion.chunk`.", "\"chat.completion.chunk\""),
-	{ .name = "choices",
-	    .type = T_ARR,
-	    .required = true,
-	    .fields = &(const struct param){ .type = T_OBJ, .doc = "A piece of a completion." },
-	    .doc = "What is new; the last event is `[DONE]`." },
+	OUT(T_ARR, "choices", "What is new; the last event is `[DONE]`.", NULL,
+	    .fields = &(const struct param){ .type = T_OBJ, .doc = "A piece of a completion." }),
 	{ 0 },
 };
 
@@ -41,10 +35,8 @@ const struct op chat_ops[] = {
 	    .routes = { { "POST", "/v1/chat/completions" } },
 	    .summary = "Ask a model (chat.completions)",
 	    .doc = "Compatible with OpenAI's chat.completions: fields that are not named here are passed on "
-		   "to the "
-		   "provider. Errors are in that API's form. Headers of the answer: x-gatehouse-call-id, "
-		   "-attempts, "
-		   "-model (who answered) and -overhead-us.",
+		   "to the provider. Errors are in that API's form. Headers of the answer: "
+		   "x-gatehouse-call-id, -attempts, -model (who answered) and -overhead-us.",
 	    .scope = "models",
 	    .in = chat_in,
 	    .out = chat_out,

@@ -25,81 +25,37 @@ enum {
 #define SES "ses_01jdq3v8m5c7x2k9f4t6w0b1ra"
 
 static const struct param credential_in[] = {
-	{ .name = "username",
-	    .type = T_STR,
-	    .min = 1,
-	    .max = 256,
-	    .doc = "`x-access-token` when not given." },
-	{ .name = "token",
-	    .type = T_STR,
-	    .required = true,
-	    .min = 1,
-	    .max = 4096,
-	    .doc = "Used for git over HTTP with that one repository, by the runner; it never enters the "
-		   "sandbox." },
+	IN(T_STR, "username", "`x-access-token` when not given.", NULL, .min = 1, .max = 256),
+	IN_REQUIRED(T_STR, "token",
+	    "Used for git over HTTP with that one repository, by the runner; it never enters the sandbox.",
+	    NULL, .min = 1, .max = 4096),
 	{ 0 },
 };
 
 static const struct param task_in[] = {
-	{ .name = "prompt",
-	    .type = T_STR,
-	    .required = true,
-	    .max = LIMIT_PROMPT_BYTES,
-	    .doc = "What is to be done: a program for python and node, an instruction for an agent. Its "
-		   "first line becomes the "
-		   "commit message.",
-	    .example = "\"open('hello.txt', 'w').write('Hello.\\\\n')\"" },
-	{ .name = "tool",
-	    .type = T_ENUM,
-	    .values = tool_names,
-	    .doc = "What works on it; `dev` when not given.",
-	    .example = "\"python\"" },
-	{ .name = "repo",
-	    .type = T_STR,
-	    .min = 1,
-	    .max = NAME_BYTES,
-	    .doc = "A repository of this forge.",
-	    .example = "\"demo\"" },
-	{ .name = "project",
-	    .type = T_STR,
-	    .min = 1,
-	    .max = 64,
-	    .doc = "The project that `repo` must belong to. A run never keeps a project's disk." },
-	{ .name = "cloneUrl",
-	    .type = T_STR,
-	    .min = 1,
-	    .max = 2048,
-	    .doc = "A repository elsewhere, over https. Neither `repo` nor `cloneUrl`: a run without a "
-		   "repository." },
-	{ .name = "base",
-	    .type = T_STR,
-	    .min = 1,
-	    .max = NAME_BYTES,
-	    .doc = "The branch to start from; the repository's default branch when not given.",
-	    .example = "\"main\"" },
-	{ .name = "credential", .type = T_OBJ, .fields = credential_in, .doc = "For `cloneUrl` only." },
-	{ .name = "timeoutSec",
-	    .type = T_INT,
-	    .min = 1,
-	    .max = LIMIT_RUN_S,
-	    .doc = "How long the tool may work; 1500 when not given.",
-	    .example = "600" },
-	{ .name = "session",
-	    .type = T_STR,
-	    .min = 1,
-	    .max = 64,
-	    .doc = "An open session of the organisation to narrate into." },
-	{ .name = "branch",
-	    .type = T_STR,
-	    .min = 1,
-	    .max = NAME_BYTES,
-	    .doc = "Only ever `agent/<tail of the session id>`: the branch is not a choice." },
-	{ .name = "target",
-	    .type = T_STR,
-	    .min = 1,
-	    .max = 64,
-	    .doc = "A registered machine of the organisation; none can be yet." },
-	{ .name = "desktop", .type = T_BOOL, .doc = "A sandbox with a desktop; not offered yet." },
+	IN_REQUIRED(T_STR, "prompt",
+	    "What is to be done: a program for python and node, an instruction for an agent. Its first line "
+	    "becomes the commit message.",
+	    "\"open('hello.txt', 'w').write('Hello.\\\\n')\"", .max = LIMIT_PROMPT_BYTES),
+	IN(T_ENUM, "tool", "What works on it; `dev` when not given.", "\"python\"", .values = tool_names),
+	IN(T_STR, "repo", "A repository of this forge.", "\"demo\"", .min = 1, .max = NAME_BYTES),
+	IN(T_STR, "project", "The project that `repo` must belong to. A run never keeps a project's disk.",
+	    NULL, .min = 1, .max = 64),
+	IN(T_STR, "cloneUrl",
+	    "A repository elsewhere, over https. Neither `repo` nor `cloneUrl`: a run without a repository.",
+	    NULL, .min = 1, .max = 2048),
+	IN(T_STR, "base", "The branch to start from; the repository's default branch when not given.",
+	    "\"main\"", .min = 1, .max = NAME_BYTES),
+	IN(T_OBJ, "credential", "For `cloneUrl` only.", NULL, .fields = credential_in),
+	IN(T_INT, "timeoutSec", "How long the tool may work; 1500 when not given.", "600", .min = 1,
+	    .max = LIMIT_RUN_S),
+	IN(T_STR, "session", "An open session of the organisation to narrate into.", NULL, .min = 1,
+	    .max = 64),
+	IN(T_STR, "branch", "Only ever `agent/<tail of the session id>`: the branch is not a choice.", NULL,
+	    .min = 1, .max = NAME_BYTES),
+	IN(T_STR, "target", "A registered machine of the organisation; none can be yet.", NULL, .min = 1,
+	    .max = 64),
+	IN(T_BOOL, "desktop", "A sandbox with a desktop; not offered yet.", NULL),
 	{ 0 },
 };
 
@@ -110,36 +66,25 @@ static const struct param task_out[] = {
 };
 
 static const struct param path_out[] = {
-	{ .name = "path",
-	    .type = T_STR,
-	    .required = true,
-	    .max = 4096,
-	    .doc = "The file; a long one is cut and ends in …." },
+	OUT(T_STR, "path", "The file; a long one is cut and ends in ….", NULL, .max = 4096),
 	OUT(T_INT, "insertions", "Lines.", NULL),
 	OUT(T_INT, "deletions", "Lines.", NULL),
 	OUT(T_BOOL, "binary", "Not counted in lines.", NULL),
 	{ 0 },
 };
-static const struct param path_item[] = {
-	{ .name = "path", .type = T_OBJ, .fields = path_out, .doc = "One file." }, { 0 }
-};
-static const struct param repository_item[] = {
-	{ .name = "path", .type = T_STR, .max = 4096, .doc = "One of them." }, { 0 }
-};
+static const struct param path_item[] = { OUT_MAYBE(T_OBJ, "path", "One file.", NULL, .fields = path_out),
+	{ 0 } };
+static const struct param repository_item[] = { OUT_MAYBE(T_STR, "path", "One of them.", NULL, .max = 4096),
+	{ 0 } };
 static const struct param diffstat_out[] = {
 	OUT(T_INT, "files", "How many differ.", NULL),
 	OUT(T_INT, "insertions", "Lines.", NULL),
 	OUT(T_INT, "deletions", "Lines.", NULL),
-	{ .name = "paths",
-	    .type = T_ARR,
-	    .required = true,
-	    .fields = path_item,
-	    .doc = "The first of them." },
-	{ .name = "repositories",
-	    .type = T_ARR,
-	    .fields = repository_item,
-	    .doc = "Directories that are repositories of their own: only the ids of their commits are in the "
-		   "branch, not their files." },
+	OUT(T_ARR, "paths", "The first of them.", NULL, .fields = path_item),
+	OUT_MAYBE(T_ARR, "repositories",
+	    "Directories that are repositories of their own: only the ids of their commits are in the "
+	    "branch, not their files.",
+	    NULL, .fields = repository_item),
 	OUT(T_BOOL, "more", "There are more than are listed.", NULL),
 	{ 0 },
 };
@@ -154,25 +99,21 @@ static const char *const types[] = { "status", "step", "tool-call", "log", "mess
 static const struct param line_out[] = {
 	OUT_MAYBE(T_INT, "seq", "Counts from 1 without gaps; pings have none.", "1"),
 	OUT_MAYBE(T_TIME, "time", "When it was written.", "\"2026-11-29T12:00:00.000Z\""),
-	{ .name = "type",
-	    .type = T_ENUM,
-	    .required = true,
-	    .values = types,
-	    .doc = "The last line is one `result` or `error`; a stream that ends without it is incomplete: "
-		   "go on with "
-		   "watch_session.",
-	    .example = "\"result\"" },
+	OUT(T_ENUM, "type",
+	    "The last line is one `result` or `error`; a stream that ends without it is incomplete: go on "
+	    "with watch_session.",
+	    "\"result\"", .values = types),
 	OUT_MAYBE(T_STR, "step",
 	    "Of `step`: leased, fetch, checkout, tool, commit, collect, check, push, ended, verify, propose. "
 	    "Of `tool-call`: exit.",
 	    NULL),
-	{ .name = "message", .type = T_STR, .max = 61440, .doc = "A sentence, or output of the tool." },
+	OUT_MAYBE(T_STR, "message", "A sentence, or output of the tool.", NULL, .max = 61440),
 	OUT_MAYBE(T_STR, "status", "Of `step`: running, ok or failed.", NULL),
 	OUT_MAYBE(T_STR, "phase", "Of the first line: start.", NULL),
 	OUT_MAYBE(T_STR, "run", "Of the first line: the run.", NULL),
 	OUT_MAYBE(T_STR, "session", "Of the first line: where to come back to, with watch_session.", NULL),
 	OUT_MAYBE(T_STR, "tool", "Of the first line.", NULL),
-	{ .name = "repo", .type = T_STR, .nullable = true, .doc = "Of the first line." },
+	OUT_MAYBE(T_STR, "repo", "Of the first line.", NULL, .nullable = true),
 	OUT_MAYBE(T_INT, "after", "Of `reconnect`: where to go on.", NULL),
 	OUT_MAYBE(T_STR, "code",
 	    "Of `error`, a word for programs: `stopped` (somebody asked for the end), `tool_failed` (it "
@@ -184,32 +125,19 @@ static const struct param line_out[] = {
 	    NULL),
 	OUT_MAYBE(T_BOOL, "ok", "Of `result`: always true.", NULL),
 	OUT_MAYBE(T_BOOL, "changed", "Of `result`: the tip of the branch moved.", NULL),
-	{ .name = "branch",
-	    .type = T_STR,
-	    .nullable = true,
-	    .doc = "Of `result`: what was pushed; null when nothing changed." },
-	{ .name = "commit",
-	    .type = T_STR,
-	    .nullable = true,
-	    .doc = "Of `result`: the tip in the repository's own storage." },
-	{ .name = "diffstat",
-	    .type = T_OBJ,
-	    .nullable = true,
-	    .fields = diffstat_out,
-	    .doc = "Of `result`: base to tip." },
-	{ .name = "pr",
-	    .type = T_OBJ,
-	    .nullable = true,
-	    .fields = pr_out,
-	    .doc = "Of `result`: what was proposed, if anything." },
-	{ .name = "url",
-	    .type = T_STR,
-	    .nullable = true,
-	    .doc = "Of `result`: the branch's page; empty when it has none, null when there is no branch." },
-	{ .name = "logTail",
-	    .type = T_STR,
-	    .max = 61440,
-	    .doc = "Of `result` and `error`: the end of the tool's output." },
+	OUT_MAYBE(T_STR, "branch", "Of `result`: what was pushed; null when nothing changed.", NULL,
+	    .nullable = true),
+	OUT_MAYBE(
+	    T_STR, "commit", "Of `result`: the tip in the repository's own storage.", NULL, .nullable = true),
+	OUT_MAYBE(
+	    T_OBJ, "diffstat", "Of `result`: base to tip.", NULL, .nullable = true, .fields = diffstat_out),
+	OUT_MAYBE(T_OBJ, "pr", "Of `result`: what was proposed, if anything.", NULL, .nullable = true,
+	    .fields = pr_out),
+	OUT_MAYBE(T_STR, "url",
+	    "Of `result`: the branch's page; empty when it has none, null when there is no branch.", NULL,
+	    .nullable = true),
+	OUT_MAYBE(
+	    T_STR, "logTail", "Of `result` and `error`: the end of the tool's output.", NULL, .max = 61440),
 	OUT_MAYBE(
 	    T_INT, "attempts", "Of `result` and `error`: more than 1 when a runner was replaced.", NULL),
 	{ 0 },
@@ -221,20 +149,10 @@ static const struct param run_out[] = {
 	OUT(T_STR, "kind", "`coding`.", "\"coding\""),
 	OUT(T_STR, "tool", "What worked on it.", "\"python\""),
 	OUT_NULL(T_STR, "repo", "The repository of this forge.", NULL),
-	{ .name = "cloneUrl",
-	    .type = T_STR,
-	    .required = true,
-	    .nullable = true,
-	    .max = 2048,
-	    .doc = "The repository elsewhere." },
+	OUT_NULL(T_STR, "cloneUrl", "The repository elsewhere.", NULL, .max = 2048),
 	OUT_NULL(T_STR, "base", "The branch it started from.", NULL),
 	OUT_NULL(T_STR, "branch", "The branch it pushes; null without repository.", NULL),
-	{ .name = "state",
-	    .type = T_ENUM,
-	    .required = true,
-	    .values = states,
-	    .doc = "How far it is.",
-	    .example = "\"running\"" },
+	OUT(T_ENUM, "state", "How far it is.", "\"running\"", .values = states),
 	OUT(T_STR, "session", "Where it narrates.", "\"" SES "\""),
 	OUT_NULL(T_STR, "commit", "What it pushed; null when nothing.", NULL),
 	OUT(T_STR, "createdBy", "Who started it.", "\"ann\""),
@@ -321,11 +239,10 @@ const struct op coding_ops[] = {
 	    .id = "start_coding_run",
 	    .routes = { { "POST", "/v1/coding-tasks" } },
 	    .summary = "Start a coding run",
-	    .doc = "Lease a sandbox, hand it the repository, let the tool work there, and push what changed "
-		   "to a branch of its own; "
-		   "then the sandbox is gone. The answer is the run's stream; leaving it does not disturb "
-		   "the run. With `Prefer: "
-		   "respond-async` it is 202 and the session to watch.",
+	    .doc =
+		"Lease a sandbox, hand it the repository, let the tool work there, and push what changed to "
+		"a branch of its own; then the sandbox is gone. The answer is the run's stream; leaving it "
+		"does not disturb the run. With `Prefer: respond-async` it is 202 and the session to watch.",
 	    .scope = "coding",
 	    .in = task_in,
 	    .out = task_out,
@@ -365,8 +282,8 @@ const struct op coding_ops[] = {
 	    .routes = { { "POST", "/v1/bots/{run}/stop" } },
 	    .summary = "Stop a run",
 	    .doc = "End what the run is doing, end its sandbox, and close its session as stopped. For who "
-		   "started it and for admins. "
-		   "The answer comes at once; stopping what has ended changes nothing.",
+		   "started it and for admins. The answer comes at once; stopping what has ended changes "
+		   "nothing.",
 	    .scope = "coding",
 	    .in = one_in,
 	    .out = run_out,

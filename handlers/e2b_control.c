@@ -311,42 +311,34 @@ static json_t *other(struct ctx *c, json_t *in, struct err *e)
 	return NULL;
 }
 
-#define TIME_FIELD(field)                                                                                    \
-	{                                                                                                    \
-		.name = (field), .type = T_INT, .max = INT32_MAX, .doc = "Seconds."                          \
-	}
+#define TIME_FIELD(field) IN(T_INT, (field), "Seconds.", NULL, .max = INT32_MAX)
 static const struct param create_in[] = {
-	{ .name = "templateID",
-	    .type = T_STR,
-	    .max = 200,
-	    .doc = "\"base\" or a class, or one with \":project\"." },
+	IN(T_STR, "templateID", "\"base\" or a class, or one with \":project\".", NULL, .max = 200),
 	TIME_FIELD("timeout"),
-	{ .name = "metadata", .type = T_OBJ, .doc = "Strings of the client's own." },
-	{ .name = "envVars", .type = T_MAP, .max = 200, .doc = "Environment of every command." },
-	{ .name = "autoPause", .type = T_BOOL, .doc = "Refused." },
-	{ .name = "autoResume", .type = T_OBJ, .doc = "Refused." },
+	IN(T_OBJ, "metadata", "Strings of the client's own.", NULL),
+	IN(T_MAP, "envVars", "Environment of every command.", NULL, .max = 200),
+	IN(T_BOOL, "autoPause", "Refused.", NULL),
+	IN(T_OBJ, "autoResume", "Refused.", NULL),
 	E2B_NETWORK_FIELDS,
-	{ .name = "network", .type = T_OBJ, .fields = e2b_network_in, .doc = "What it may reach." },
+	IN(T_OBJ, "network", "What it may reach.", NULL, .fields = e2b_network_in),
 	{ 0 },
 };
 static const struct param list_in[] = {
-	{ .name = "metadata", .type = T_STR, .max = METADATA_BYTES, .doc = "Pairs that it must have." },
-	{ .name = "state", .type = T_STR, .max = 100, .doc = "Only running ones are there." },
-	{ .name = "limit", .type = T_INT, .min = 1, .max = LIST_MAX, .doc = "So many at most." },
-	{ .name = "nextToken", .type = T_STR, .max = 64, .doc = "Of the page before." },
-	{ .name = "order", .type = T_STR, .max = 8, .doc = "asc: oldest first." },
-	{ .name = "startedAfter", .type = T_TIME, .doc = "Leased after this moment." },
-	{ .name = "template", .type = T_STR, .max = 200, .doc = "Only of this template." },
+	IN(T_STR, "metadata", "Pairs that it must have.", NULL, .max = METADATA_BYTES),
+	IN(T_STR, "state", "Only running ones are there.", NULL, .max = 100),
+	IN(T_INT, "limit", "So many at most.", NULL, .min = 1, .max = LIST_MAX),
+	IN(T_STR, "nextToken", "Of the page before.", NULL, .max = 64),
+	IN(T_STR, "order", "asc: oldest first.", NULL, .max = 8),
+	IN(T_TIME, "startedAfter", "Leased after this moment.", NULL),
+	IN(T_STR, "template", "Only of this template.", NULL, .max = 200),
 	{ 0 },
 };
 static const struct param other_in[] = {
-	{ .name = "rest", .type = T_STR, .required = true, .max = LIMIT_PATH_BYTES, .doc = "Some path." },
-	{ 0 }
+	IN_REQUIRED(T_STR, "rest", "Some path.", NULL, .max = LIMIT_PATH_BYTES), { 0 }
 };
 static const struct param timeout_in[] = { SANDBOX_ID, TIME_FIELD("timeout"), { 0 } };
 static const struct param set_timeout_in[] = { SANDBOX_ID,
-	{ .name = "timeout", .type = T_INT, .required = true, .max = INT32_MAX, .doc = "Seconds from now." },
-	{ 0 } };
+	IN_REQUIRED(T_INT, "timeout", "Seconds from now.", NULL, .max = INT32_MAX), { 0 } };
 static const struct param refresh_in[] = { SANDBOX_ID, TIME_FIELD("duration"), { 0 } };
 static const struct param set_network_in[] = { SANDBOX_ID, E2B_NETWORK_FIELDS, E2B_EGRESS_FIELDS, { 0 } };
 

@@ -309,25 +309,19 @@ static json_t *remove_path(struct ctx *c, json_t *in, struct err *e)
 /* ---- the rows */
 
 static const struct param files_in[] = {
-	{ .name = "path",
-	    .type = T_STR,
-	    .max = LIMIT_PATH_BYTES,
-	    .doc = "Absolute, or from the working directory." },
-	{ .name = "username", .type = T_STR, .max = 200, .doc = "The one user there is." },
-	{ .name = "signature", .type = T_STR, .max = 200, .doc = "Refused." },
+	IN(T_STR, "path", "Absolute, or from the working directory.", NULL, .max = LIMIT_PATH_BYTES),
+	IN(T_STR, "username", "The one user there is.", NULL, .max = 200),
+	IN(T_STR, "signature", "Refused.", NULL, .max = 200),
 	{ 0 },
 };
 static const struct param path_in[] = {
-	{ .name = "path",
-	    .type = T_STR,
-	    .max = LIMIT_PATH_BYTES,
-	    .doc = "Absolute, or from the working directory." },
-	{ .name = "depth", .type = T_INT, .max = DEPTH_MAX, .doc = "How far down." },
+	IN(T_STR, "path", "Absolute, or from the working directory.", NULL, .max = LIMIT_PATH_BYTES),
+	IN(T_INT, "depth", "How far down.", NULL, .max = DEPTH_MAX),
 	{ 0 },
 };
 static const struct param move_in[] = {
-	{ .name = "source", .type = T_STR, .max = LIMIT_PATH_BYTES, .doc = "What is moved." },
-	{ .name = "destination", .type = T_STR, .max = LIMIT_PATH_BYTES, .doc = "Where it is then." },
+	IN(T_STR, "source", "What is moved.", NULL, .max = LIMIT_PATH_BYTES),
+	IN(T_STR, "destination", "Where it is then.", NULL, .max = LIMIT_PATH_BYTES),
 	{ 0 },
 };
 

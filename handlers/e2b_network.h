@@ -5,16 +5,10 @@
 
 extern const struct param e2b_network_in[];
 extern const struct param e2b_hosts[];
-#define E2B_NETWORK_FIELDS                                                                                   \
-	{                                                                                                    \
-		.name = "allow_internet_access", .type = T_BOOL, .doc = "true: every public address."        \
-	}
+#define E2B_NETWORK_FIELDS IN(T_BOOL, "allow_internet_access", "true: every public address.", NULL)
 #define E2B_EGRESS_FIELDS                                                                                    \
-	{ .name = "allowOut", .type = T_ARR, .max = 1000, .fields = e2b_hosts, .doc = "Names." },            \
-	{                                                                                                    \
-		.name = "denyOut", .type = T_ARR, .max = 1000, .fields = e2b_hosts,                          \
-		.doc = "Everything, or nothing."                                                             \
-	}
+	IN(T_ARR, "allowOut", "Names.", NULL, .max = 1000, .fields = e2b_hosts),                             \
+	    IN(T_ARR, "denyOut", "Everything, or nothing.", NULL, .max = 1000, .fields = e2b_hosts)
 
 /*
  * Our policy {mode, allowedHosts} for a request's `allow_internet_access` and its egress members {allowOut, denyOut, …} (NULL:

@@ -407,10 +407,10 @@ static json_t *health(struct ctx *c, json_t *in, struct err *e)
 }
 
 static const struct param process_in[] = {
-	{ .name = "process", .type = T_OBJ, .doc = "{pid}" },
-	{ .name = "input", .type = T_OBJ, .doc = "{stdin} or {pty}, in base64." },
-	{ .name = "pty", .type = T_OBJ, .doc = "{size {cols, rows}}" },
-	{ .name = "signal", .type = T_ANY, .doc = "Its name or number." },
+	IN(T_OBJ, "process", "{pid}", NULL),
+	IN(T_OBJ, "input", "{stdin} or {pty}, in base64.", NULL),
+	IN(T_OBJ, "pty", "{size {cols, rows}}", NULL),
+	IN(T_ANY, "signal", "Its name or number.", NULL),
 	{ 0 },
 };
 

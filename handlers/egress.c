@@ -25,9 +25,8 @@ static const struct param host = {
 	.type = T_STR,
 	.min = 1,
 	.max = HOST_BYTES,
-	.doc =
-	    "An exact host, or with a leading dot a domain and everything below it; with `:port` that port "
-	    "only, else 80 and 443.",
+	.doc = "An exact host, or with a leading dot a domain and everything below it; with `:port` that "
+	       "port only, else 80 and 443.",
 	.example = "\"api.example.com\"",
 };
 
@@ -36,53 +35,27 @@ static const struct param host = {
 	"deployment permits it. resolver: what the deployment's own resolver says."
 
 const struct param network_in[] = {
-	{ .name = "mode",
-	    .type = T_ENUM,
-	    .values = modes,
-	    .doc = MODE_DOC " When not given: static with hosts, deny-all without.",
-	    .example = "\"static\"" },
-	{ .name = "allowedHosts",
-	    .type = T_ARR,
-	    .max = 1000,
-	    .fields = &host,
-	    .doc = "What may be reached under static; private and reserved addresses never are.",
-	    .example = "[\"api.example.com\", \".example.org\"]" },
+	IN(T_ENUM, "mode", MODE_DOC " When not given: static with hosts, deny-all without.", "\"static\"",
+	    .values = modes),
+	IN(T_ARR, "allowedHosts",
+	    "What may be reached under static; private and reserved addresses never are.",
+	    "[\"api.example.com\", \".example.org\"]", .max = 1000, .fields = &host),
 	{ 0 },
 };
 
 #define NETWORK_OUT                                                                                          \
-	{ .name = "mode",                                                                                    \
-		.type = T_ENUM,                                                                              \
-		.required = true,                                                                            \
-		.values = modes,                                                                             \
-		.doc = MODE_DOC,                                                                             \
-		.example = "\"deny-all\"" },                                                                 \
-	    { .name = "allowedHosts",                                                                        \
-		    .type = T_ARR,                                                                           \
-		    .required = true,                                                                        \
-		    .fields = &host,                                                                         \
-		    .doc = "Of static.",                                                                     \
-		    .example = "[]" },                                                                       \
-	{                                                                                                    \
-		.name = "observe", .type = T_BOOL, .required = true,                                         \
-		.doc = "The deployment reports what the policy refuses by name, and lets it pass.",          \
-		.example = "false"                                                                           \
-	}
+	OUT(T_ENUM, "mode", MODE_DOC, "\"deny-all\"", .values = modes),                                      \
+	    OUT(T_ARR, "allowedHosts", "Of static.", "[]", .fields = &host),                                 \
+	    OUT(T_BOOL, "observe",                                                                           \
+		"The deployment reports what the policy refuses by name, and lets it pass.", "false")
 const struct param network_out[] = { NETWORK_OUT, { 0 } };
 
 static const struct param set_in[] = {
 	SANDBOX_ID,
-	{ .name = "mode",
-	    .type = T_ENUM,
-	    .values = modes,
-	    .doc = MODE_DOC " When not given: static with hosts, deny-all without.",
-	    .example = "\"deny-all\"" },
-	{ .name = "allowedHosts",
-	    .type = T_ARR,
-	    .max = 1000,
-	    .fields = &host,
-	    .doc = "What may be reached under static. It replaces the list before.",
-	    .example = "[]" },
+	IN(T_ENUM, "mode", MODE_DOC " When not given: static with hosts, deny-all without.", "\"deny-all\"",
+	    .values = modes),
+	IN(T_ARR, "allowedHosts", "What may be reached under static. It replaces the list before.", "[]",
+	    .max = 1000, .fields = &host),
 	{ 0 },
 };
 
@@ -92,11 +65,8 @@ static const struct param set_in[] = {
 	"its like): tools that know no proxy are caught where the lease itself had a policy."
 static const struct param set_out[] = {
 	NETWORK_OUT,
-	{ .name = "note",
-	    .type = T_STR,
-	    .max = 300,
-	    .doc = "Where something is allowed: which tools reach it.",
-	    .example = "\"" BY_PROXY "\"" },
+	OUT_MAYBE(T_STR, "note", "Where something is allowed: which tools reach it.", "\"" BY_PROXY "\"",
+	    .max = 300),
 	{ 0 },
 };
 
@@ -104,86 +74,26 @@ static const struct param set_out[] = {
 
 static const struct param audit_in[] = {
 	SANDBOX_ID,
-	{ .name = "verdict", .type = T_ENUM, .values = verdicts, .doc = "Only decisions of this verdict." },
+	IN(T_ENUM, "verdict", "Only decisions of this verdict.", NULL, .values = verdicts),
 	LIST_PARAMS,
 	{ 0 },
 };
 static const struct param audit_row[] = {
-	{ .name = "id", .type = T_STR, .required = true, .doc = "Of the row.", .example = "\"4711\"" },
-	{ .name = "at",
-	    .type = T_TIME,
-	    .required = true,
-	    .doc = "When.",
-	    .example = "\"2026-01-31T12:00:00.000Z\"" },
-	{ .name = "kind",
-	    .type = T_ENUM,
-	    .required = true,
-	    .values = kinds,
-	    .doc = "A decision, or the end of what was let pass.",
-	    .example = "\"decision\"" },
-	{ .name = "form",
-	    .type = T_STR,
-	    .required = true,
-	    .doc = "How it was asked: http, connect, socks and others.",
-	    .example = "\"connect\"" },
-	{ .name = "host",
-	    .type = T_STR,
-	    .required = true,
-	    .max = 2000,
-	    .doc = "The canonical name, or what was asked when it has none.",
-	    .example = "\"api.example.com\"" },
-	{ .name = "port",
-	    .type = T_INT,
-	    .required = true,
-	    .max = 65535,
-	    .doc = "0: none.",
-	    .example = "443" },
-	{ .name = "verdict",
-	    .type = T_ENUM,
-	    .required = true,
-	    .values = verdicts,
-	    .doc = "What was decided.",
-	    .example = "\"deny\"" },
-	{ .name = "reason",
-	    .type = T_STR,
-	    .required = true,
-	    .doc = "Why, in one word.",
-	    .example = "\"not_on_allowlist\"" },
-	{ .name = "observed",
-	    .type = T_BOOL,
-	    .required = true,
-	    .doc = "It was let pass all the same: the deployment observes.",
-	    .example = "false" },
-	{ .name = "class",
-	    .type = T_STR,
-	    .required = true,
-	    .nullable = true,
-	    .doc = "Of the address that was judged.",
-	    .example = "null" },
-	{ .name = "address",
-	    .type = T_STR,
-	    .required = true,
-	    .nullable = true,
-	    .doc = "That address.",
-	    .example = "null" },
-	{ .name = "bytesOut",
-	    .type = T_INT,
-	    .required = true,
-	    .nullable = true,
-	    .doc = "Of a close: from the sandbox.",
-	    .example = "null" },
-	{ .name = "bytesIn",
-	    .type = T_INT,
-	    .required = true,
-	    .nullable = true,
-	    .doc = "Of a close: to the sandbox.",
-	    .example = "null" },
-	{ .name = "durationMs",
-	    .type = T_INT,
-	    .required = true,
-	    .nullable = true,
-	    .doc = "Of a close.",
-	    .example = "null" },
+	OUT(T_STR, "id", "Of the row.", "\"4711\""),
+	OUT(T_TIME, "at", "When.", "\"2026-01-31T12:00:00.000Z\""),
+	OUT(T_ENUM, "kind", "A decision, or the end of what was let pass.", "\"decision\"", .values = kinds),
+	OUT(T_STR, "form", "How it was asked: http, connect, socks and others.", "\"connect\""),
+	OUT(T_STR, "host", "The canonical name, or what was asked when it has none.", "\"api.example.com\"",
+	    .max = 2000),
+	OUT(T_INT, "port", "0: none.", "443", .max = 65535),
+	OUT(T_ENUM, "verdict", "What was decided.", "\"deny\"", .values = verdicts),
+	OUT(T_STR, "reason", "Why, in one word.", "\"not_on_allowlist\""),
+	OUT(T_BOOL, "observed", "It was let pass all the same: the deployment observes.", "false"),
+	OUT_NULL(T_STR, "class", "Of the address that was judged.", "null"),
+	OUT_NULL(T_STR, "address", "That address.", "null"),
+	OUT_NULL(T_INT, "bytesOut", "Of a close: from the sandbox.", "null"),
+	OUT_NULL(T_INT, "bytesIn", "Of a close: to the sandbox.", "null"),
+	OUT_NULL(T_INT, "durationMs", "Of a close.", "null"),
 	{ 0 },
 };
 static const struct param audit_out[] = { LIST_OUT(audit_row, "Newest first."), { 0 } };
@@ -191,85 +101,32 @@ static const struct param audit_out[] = { LIST_OUT(audit_row, "Newest first."), 
 /* ---- brokered credentials */
 
 #define CREDENTIAL_FIELDS                                                                                    \
-	{ .name = "id",                                                                                      \
-		.type = T_STR,                                                                               \
-		.required = true,                                                                            \
-		.doc = "Names the credential.",                                                              \
-		.example = "\"" ECR "\"" },                                                                  \
-	    { .name = "name",                                                                                \
-		    .type = T_STR,                                                                           \
-		    .required = true,                                                                        \
-		    .doc = "What it is for.",                                                                \
-		    .example = "\"registry\"" },                                                             \
-	    { .name = "host",                                                                                \
-		    .type = T_STR,                                                                           \
-		    .required = true,                                                                        \
-		    .max = HOST_BYTES,                                                                       \
-		    .doc = "Where it is sent.",                                                              \
-		    .example = "\"registry.example.com\"" },                                                 \
-	    { .name = "header",                                                                              \
-		    .type = T_STR,                                                                           \
-		    .required = true,                                                                        \
-		    .doc = "In which header.",                                                               \
-		    .example = "\"authorization\"" },                                                        \
-	    { .name = "createdBy",                                                                           \
-		    .type = T_STR,                                                                           \
-		    .required = true,                                                                        \
-		    .doc = "Who bound it.",                                                                  \
-		    .example = "\"ada\"" },                                                                  \
-	{                                                                                                    \
-		.name = "createdAt", .type = T_TIME, .required = true, .doc = "When.",                       \
-		.example = "\"2026-01-31T12:00:00.000Z\""                                                    \
-	}
+	OUT(T_STR, "id", "Names the credential.", "\"" ECR "\""),                                            \
+	    OUT(T_STR, "name", "What it is for.", "\"registry\""),                                           \
+	    OUT(T_STR, "host", "Where it is sent.", "\"registry.example.com\"", .max = HOST_BYTES),          \
+	    OUT(T_STR, "header", "In which header.", "\"authorization\""),                                   \
+	    OUT(T_STR, "createdBy", "Who bound it.", "\"ada\""),                                             \
+	    OUT(T_TIME, "createdAt", "When.", "\"2026-01-31T12:00:00.000Z\"")
 static const struct param bind_in[] = {
-	{ .name = "name",
-	    .type = T_STR,
-	    .required = true,
-	    .min = 1,
-	    .max = NAME_BYTES,
-	    .doc = "What it is for.",
-	    .example = "\"registry\"" },
-	{ .name = "host",
-	    .type = T_STR,
-	    .required = true,
-	    .min = 1,
-	    .max = HOST_BYTES,
-	    .doc = "Where it is sent: a host, or with a leading dot a domain. It must be allowed by the "
-		   "sandbox's "
-		   "policy, too.",
-	    .example = "\"registry.example.com\"" },
-	{ .name = "header",
-	    .type = T_STR,
-	    .required = true,
-	    .min = 1,
-	    .max = 64,
-	    .doc = "The header's name; one that the sandbox sends under it is replaced.",
-	    .example = "\"Authorization\"" },
-	{ .name = "value",
-	    .type = T_STR,
-	    .required = true,
-	    .min = 1,
-	    .max = VALUE_BYTES,
-	    .doc = "Its whole value. It is stored sealed and never shown again.",
-	    .example = "\"Bearer example\"" },
+	IN_REQUIRED(T_STR, "name", "What it is for.", "\"registry\"", .min = 1, .max = NAME_BYTES),
+	IN_REQUIRED(T_STR, "host",
+	    "Where it is sent: a host, or with a leading dot a domain. It must be allowed by the sandbox's "
+	    "policy, too.",
+	    "\"registry.example.com\"", .min = 1, .max = HOST_BYTES),
+	IN_REQUIRED(T_STR, "header", "The header's name; one that the sandbox sends under it is replaced.",
+	    "\"Authorization\"", .min = 1, .max = 64),
+	IN_REQUIRED(T_STR, "value", "Its whole value. It is stored sealed and never shown again.",
+	    "\"Bearer example\"", .min = 1, .max = VALUE_BYTES),
 	{ 0 },
 };
 static const struct param credential_out[] = { CREDENTIAL_FIELDS, { 0 } };
-static const struct param credentials_in[] = { LIST_PARAMS, { 0 } };
 static const struct param credentials_out[] = {
 	LIST_OUT(credential_out, "Newest first, never with their values."), { 0 }
 };
 static const struct param remove_in[] = {
-	{ .name = "id",
-	    .type = T_STR,
-	    .required = true,
-	    .min = 1,
-	    .max = 64,
-	    .doc = "The credential's id.",
-	    .example = "\"" ECR "\"" },
+	IN_ID("id", "The credential's id.", "\"" ECR "\""),
 	{ 0 },
 };
-static const struct param remove_out[] = { { 0 } };
 
 static json_t *set(struct ctx *c, json_t *in, struct err *e)
 {
@@ -333,13 +190,11 @@ const struct op egress_ops[] = {
 	    .id = "set_network_policy",
 	    .routes = { { "PUT", "/v1/sandboxes/{id}/network" } },
 	    .summary = "Change what a sandbox may reach",
-	    .doc =
-		"Answers when it is in force: new connections obey it, and those to what is no longer "
-		"allowed are closed. A sandbox that was leased with deny-all reaches what is allowed later "
-		"by its proxy variables only: tools that know no proxy, and its DNS, are not caught in it. "
-		"503 "
-		"when the boundary has not confirmed it; it is written then, and in force as soon as the "
-		"boundary is back.",
+	    .doc = "Answers when it is in force: new connections obey it, and those to what is no longer "
+		   "allowed are closed. A sandbox that was leased with deny-all reaches what is allowed "
+		   "later by its proxy variables only: tools that know no proxy, and its DNS, are not caught "
+		   "in it. 503 when the boundary has not confirmed it; it is written then, and in force as "
+		   "soon as the boundary is back.",
 	    .scope = "sandboxes",
 	    .in = set_in,
 	    .out = set_out,
@@ -351,9 +206,8 @@ const struct op egress_ops[] = {
 	    .id = "list_egress",
 	    .routes = { { "GET", "/v1/sandboxes/{id}/egress" } },
 	    .summary = "What a sandbox asked to reach",
-	    .doc =
-		"One row a decision and one a close, newest first; also of a sandbox that has ended, as long "
-		"as the deployment keeps them.",
+	    .doc = "One row a decision and one a close, newest first; also of a sandbox that has ended, as "
+		   "long as the deployment keeps them.",
 	    .scope = "sandboxes",
 	    .in = audit_in,
 	    .out = audit_out,
@@ -365,9 +219,8 @@ const struct op egress_ops[] = {
 	    .id = "bind_egress_credential",
 	    .routes = { { "POST", "/v1/egress/credentials" } },
 	    .summary = "Bind a credential to a host",
-	    .doc =
-		"The boundary adds it to plain-HTTP requests of your org's sandboxes to that host, which it "
-		"sends on over HTTPS; the sandboxes never hold it.",
+	    .doc = "The boundary adds it to plain-HTTP requests of your org's sandboxes to that host, which "
+		   "it sends on over HTTPS; the sandboxes never hold it.",
 	    .scope = "sandboxes",
 	    .in = bind_in,
 	    .out = credential_out,
@@ -381,7 +234,7 @@ const struct op egress_ops[] = {
 	    .summary = "List bound credentials",
 	    .doc = "Those of your org, never their values.",
 	    .scope = "sandboxes",
-	    .in = credentials_in,
+	    .in = op_list_in,
 	    .out = credentials_out,
 	    .status = 200,
 	    .flags = OP_ADMIN,
@@ -394,7 +247,7 @@ const struct op egress_ops[] = {
 	    .doc = "From now on no request is given it.",
 	    .scope = "sandboxes",
 	    .in = remove_in,
-	    .out = remove_out,
+	    .out = op_none,
 	    .status = 200,
 	    .flags = OP_ADMIN,
 	    .run = remove_credential,

@@ -11,17 +11,12 @@
 static const char *const services[] = { "git-upload-pack", "git-receive-pack", NULL };
 
 #define PATH_PARAMS                                                                                          \
-	{ .name = "org", .type = T_STR, .required = true, .max = 4096, .doc = "The organisation." },         \
-	{                                                                                                    \
-		.name = "repo", .type = T_STR, .required = true, .max = 4096, .doc = "The repository."       \
-	}
+	IN_REQUIRED(T_STR, "org", "The organisation.", NULL, .max = 4096),                                   \
+	    IN_REQUIRED(T_STR, "repo", "The repository.", NULL, .max = 4096)
 static const struct param wire_in[] = { PATH_PARAMS, { 0 } };
 static const struct param advertise_in[] = { PATH_PARAMS,
-	{ .name = "service",
-	    .type = T_ENUM,
-	    .required = true,
-	    .values = services,
-	    .doc = "Smart HTTP only: what the client is about to do." },
+	IN_REQUIRED(
+	    T_ENUM, "service", "Smart HTTP only: what the client is about to do.", NULL, .values = services),
 	{ 0 } };
 
 static json_t *serve(struct ctx *c, const json_t *in, enum git_service service, bool advertise, struct err *e)

@@ -24,121 +24,56 @@ static const struct param scope_item = {
 };
 
 #define KEY_FIELDS                                                                                           \
-	{ .name = "id",                                                                                      \
-		.type = T_STR,                                                                               \
-		.required = true,                                                                            \
-		.doc = "Names the key; no secret.",                                                          \
-		.example = "\"key_01jdvk2m8q4e6r8t0v2x4z6a8c\"" },                                           \
-	    { .name = "name",                                                                                \
-		    .type = T_STR,                                                                           \
-		    .required = true,                                                                        \
-		    .doc = "What the key is for.",                                                           \
-		    .example = "\"ci\"" },                                                                   \
-	    { .name = "user",                                                                                \
-		    .type = T_STR,                                                                           \
-		    .required = true,                                                                        \
-		    .doc = "Who acts with it, in sessions and rights.",                                      \
-		    .example = "\"ada\"" },                                                                  \
-	    { .name = "admin",                                                                               \
-		    .type = T_BOOL,                                                                          \
-		    .required = true,                                                                        \
-		    .doc = "May it administer the org.",                                                     \
-		    .example = "false" },                                                                    \
-	    { .name = "scopes",                                                                              \
-		    .type = T_ARR,                                                                           \
-		    .required = true,                                                                        \
-		    .fields = &scope_item,                                                                   \
-		    .doc = "The op groups it reaches.",                                                      \
-		    .example = "[\"coding\"]" },                                                             \
-	{                                                                                                    \
-		.name = "expiresAt", .type = T_TIME, .required = true, .nullable = true,                     \
-		.doc = "When it stops working; null is never.", .example = "\"2036-01-31T12:00:00.000Z\""    \
-	}
+	OUT(T_STR, "id", "Names the key; no secret.", "\"key_01jdvk2m8q4e6r8t0v2x4z6a8c\""),                 \
+	    OUT(T_STR, "name", "What the key is for.", "\"ci\""),                                            \
+	    OUT(T_STR, "user", "Who acts with it, in sessions and rights.", "\"ada\""),                      \
+	    OUT(T_BOOL, "admin", "May it administer the org.", "false"),                                     \
+	    OUT(T_ARR, "scopes", "The op groups it reaches.", "[\"coding\"]", .fields = &scope_item),        \
+	    OUT_NULL(T_TIME, "expiresAt", "When it stops working; null is never.",                           \
+		"\"2036-01-31T12:00:00.000Z\"")
 
 static const struct param create_in[] = {
-	{ .name = "name",
-	    .type = T_STR,
-	    .required = true,
-	    .min = 1,
-	    .max = NAME_MAX_BYTES,
-	    .doc = "What the key is for.",
-	    .example = "\"ci\"" },
-	{ .name = "user",
-	    .type = T_STR,
-	    .min = 1,
-	    .max = NAME_MAX_BYTES,
-	    .doc = "Who acts with it; the name when not given. Keys of one user may stop each other's runs.",
-	    .example = "\"ada\"" },
-	{ .name = "scopes",
-	    .type = T_ARR,
-	    .min = 1,
-	    .max = SCOPES_MAX,
-	    .fields = &scope_item,
-	    .doc = "The op groups it reaches; all when not given.",
-	    .example = "[\"coding\"]" },
-	{ .name = "expiresAt",
-	    .type = T_TIME,
-	    .doc = "When it stops working; never when not given.",
-	    .example = "\"2036-01-31T12:00:00.000Z\"" },
-	{ .name = "admin",
-	    .type = T_BOOL,
-	    .doc = "May it administer the org; false when not given.",
-	    .example = "false" },
+	IN_REQUIRED(T_STR, "name", "What the key is for.", "\"ci\"", .min = 1, .max = NAME_MAX_BYTES),
+	IN(T_STR, "user",
+	    "Who acts with it; the name when not given. Keys of one user may stop each other's runs.",
+	    "\"ada\"", .min = 1, .max = NAME_MAX_BYTES),
+	IN(T_ARR, "scopes", "The op groups it reaches; all when not given.", "[\"coding\"]", .min = 1,
+	    .max = SCOPES_MAX, .fields = &scope_item),
+	IN(T_TIME, "expiresAt", "When it stops working; never when not given.",
+	    "\"2036-01-31T12:00:00.000Z\""),
+	IN(T_BOOL, "admin", "May it administer the org; false when not given.", "false"),
 	{ 0 },
 };
 static const struct param create_out[] = {
 	KEY_FIELDS,
-	{ .name = "key",
-	    .type = T_STR,
-	    .required = true,
-	    .doc = "The secret key. It is shown this once.",
-	    .example = "\"gk_01jdvk2m8q4e6r8t0v2x4z6a8c_0123456789012345678901234567890123456789012\"" },
+	OUT(T_STR, "key", "The secret key. It is shown this once.",
+	    "\"gk_01jdvk2m8q4e6r8t0v2x4z6a8c_0123456789012345678901234567890123456789012\""),
 	{ 0 },
 };
-static const struct param list_in[] = { LIST_PARAMS, { 0 } };
 static const struct param list_row[] = {
 	KEY_FIELDS,
-	{ .name = "createdAt",
-	    .type = T_TIME,
-	    .required = true,
-	    .doc = "When it was made.",
-	    .example = "\"2026-01-31T12:00:00.000Z\"" },
+	OUT(T_TIME, "createdAt", "When it was made.", "\"2026-01-31T12:00:00.000Z\""),
 	{ 0 },
 };
 static const struct param list_out[] = { LIST_OUT(list_row, "Keys that are not revoked, newest first."),
 	{ 0 } };
-#define KEY_ID                                                                                               \
-	{                                                                                                    \
-		.name = "id", .type = T_STR, .required = true, .min = 1, .max = 64, .doc = "The key's id.",  \
-		.example = "\"key_01jdvk2m8q4e6r8t0v2x4z6a8c\""                                              \
-	}
+#define KEY_ID IN_ID("id", "The key's id.", "\"key_01jdvk2m8q4e6r8t0v2x4z6a8c\"")
 static const struct param rotate_in[] = {
 	KEY_ID,
-	{ .name = "graceSec",
-	    .type = T_INT,
-	    .min = 0,
-	    .max = GRACE_MAX_S,
-	    .doc = "How long the secret before this one still works, in seconds; not at all when not given.",
-	    .example = "0" },
+	IN(T_INT, "graceSec",
+	    "How long the secret before this one still works, in seconds; not at all when not given.", "0",
+	    .min = 0, .max = GRACE_MAX_S),
 	{ 0 },
 };
 static const struct param rotate_out[] = {
 	KEY_FIELDS,
-	{ .name = "key",
-	    .type = T_STR,
-	    .required = true,
-	    .doc = "The new secret key. It is shown this once.",
-	    .example = "\"gk_01jdvk2m8q4e6r8t0v2x4z6a8c_0123456789012345678901234567890123456789012\"" },
-	{ .name = "oldValidUntil",
-	    .type = T_TIME,
-	    .required = true,
-	    .nullable = true,
-	    .doc = "When the secret before this one stops working; null: it has.",
-	    .example = "\"2026-01-31T12:00:00.000Z\"" },
+	OUT(T_STR, "key", "The new secret key. It is shown this once.",
+	    "\"gk_01jdvk2m8q4e6r8t0v2x4z6a8c_0123456789012345678901234567890123456789012\""),
+	OUT_NULL(T_TIME, "oldValidUntil", "When the secret before this one stops working; null: it has.",
+	    "\"2026-01-31T12:00:00.000Z\""),
 	{ 0 },
 };
 static const struct param revoke_in[] = { KEY_ID, { 0 } };
-static const struct param revoke_out[] = { { 0 } };
 
 /* The wanted scopes as one text, each held by the caller's own key. */
 static const char *scopes_text(struct ctx *c, const json_t *list, struct err *e)
@@ -240,7 +175,7 @@ const struct op keys_ops[] = {
 	    .summary = "List keys",
 	    .doc = "The keys of your org that are not revoked, never their secrets.",
 	    .scope = "keys",
-	    .in = list_in,
+	    .in = op_list_in,
 	    .out = list_out,
 	    .status = 200,
 	    .flags = OP_ADMIN,
@@ -249,8 +184,7 @@ const struct op keys_ops[] = {
 	    .routes = { { "POST", "/v1/keys/{id}/rotate" } },
 	    .summary = "Give a key a new secret",
 	    .doc = "The key keeps its id and rights. The secret before works on for `graceSec` seconds, one "
-		   "before that "
-		   "no more.",
+		   "before that no more.",
 	    .scope = "keys",
 	    .in = rotate_in,
 	    .out = rotate_out,
@@ -263,7 +197,7 @@ const struct op keys_ops[] = {
 	    .doc = "From now on no host accepts it; what it started goes on.",
 	    .scope = "keys",
 	    .in = revoke_in,
-	    .out = revoke_out,
+	    .out = op_none,
 	    .status = 200,
 	    .flags = OP_ADMIN,
 	    .run = revoke_key },

@@ -21,30 +21,17 @@ enum { TAKE_MS = 2000, NODE_WAIT_MS = 2000, METRICS_MAX_BYTES = 1 << 20 };
 
 static const char *const oks[] = { "ok", NULL };
 static const struct param ok_out[] = {
-	{ .name = "status",
-	    .type = T_ENUM,
-	    .required = true,
-	    .values = oks,
-	    .doc = "Always `ok`.",
-	    .example = "\"ok\"" },
+	OUT(T_ENUM, "status", "Always `ok`.", "\"ok\"", .values = oks),
 	{ 0 },
 };
 
 static const char *const egress_states[] = { "ok", "away", "none", NULL };
 static const struct param ready_out[] = {
-	{ .name = "status",
-	    .type = T_ENUM,
-	    .required = true,
-	    .values = oks,
-	    .doc = "Always `ok`.",
-	    .example = "\"ok\"" },
-	{ .name = "egress",
-	    .type = T_ENUM,
-	    .required = true,
-	    .values = egress_states,
-	    .doc = "The egress boundary. away: sandboxes reach nothing, and only deny-all is leased, until "
-		   "gatehouse-egress is back; all else is served. none: nothing isolates here.",
-	    .example = "\"ok\"" },
+	OUT(T_ENUM, "status", "Always `ok`.", "\"ok\"", .values = oks),
+	OUT(T_ENUM, "egress",
+	    "The egress boundary. away: sandboxes reach nothing, and only deny-all is leased, until "
+	    "gatehouse-egress is back; all else is served. none: nothing isolates here.",
+	    "\"ok\"", .values = egress_states),
 	{ 0 },
 };
 
@@ -91,11 +78,10 @@ static json_t *get_metrics(struct ctx *c, json_t *in, struct err *e)
 	if (core != NULL)
 		fcgi_stats(core, &s);
 	(void)buf_fmt(&out,
-	    "# TYPE gatehouse_busy_workers gauge\ngatehouse_busy_workers %d\n"
-	    "# TYPE gatehouse_queued_requests gauge\ngatehouse_queued_requests %d\n"
-	    "# TYPE gatehouse_streams gauge\ngatehouse_streams %d\n"
-	    "# TYPE gatehouse_accepted_total counter\ngatehouse_accepted_total %lld\n"
-	    "# TYPE gatehouse_refused_total counter\ngatehouse_refused_total %lld\n",
+	    "# TYPE gatehouse_busy_workers gauge\ngatehouse_busy_workers %d\n# TYPE "
+	    "gatehouse_queued_requests gauge\ngatehouse_queued_requests %d\n# TYPE gatehouse_streams "
+	    "gauge\ngatehouse_streams %d\n# TYPE gatehouse_accepted_total counter\ngatehouse_accepted_total "
+	    "%lld\n# TYPE gatehouse_refused_total counter\ngatehouse_refused_total %lld\n",
 	    s.busy, s.queued, s.streams, s.accepted, s.refused);
 	metrics_print(api->metrics, &out);
 	gate_metrics(api->gate, &out);

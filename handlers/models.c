@@ -22,23 +22,14 @@ static const struct param model_out[] = {
 	{ 0 },
 };
 static const struct param model_in[] = {
-	{ .name = "model",
-	    .type = T_STR,
-	    .required = true,
-	    .min = 1,
-	    .max = 256,
-	    .doc = "`provider/model`, an alias or a tier.",
-	    .example = "\"openai/gpt-5\"" },
+	IN_REQUIRED(T_STR, "model", "`provider/model`, an alias or a tier.", "\"openai/gpt-5\"", .min = 1,
+	    .max = 256),
 	{ 0 },
 };
 static const struct param models_out[] = {
 	OUT(T_STR, "object", "Always `list`.", "\"list\""),
-	{ .name = "data",
-	    .type = T_ARR,
-	    .required = true,
-	    .max = 100000,
-	    .fields = &(const struct param){ .type = T_OBJ, .fields = model_out },
-	    .doc = "By id." },
+	OUT(T_ARR, "data", "By id.", NULL, .max = 100000,
+	    .fields = &(const struct param){ .type = T_OBJ, .fields = model_out }),
 	OUT(T_BOOL, "has_more", "Never: the list is whole.", "false"),
 	OUT_NULL(T_STR, "first_id", "The first row's.", "\"openai/gpt-5\""),
 	OUT_NULL(T_STR, "last_id", "The last row's.", "\"openai/gpt-5\""),

@@ -20,25 +20,14 @@ static inline struct call_svc models_svc(const struct ctx *c)
 
 /* Rows of an input that the doors share; the vendors' own fields pass as they are. */
 #define MODEL_NAME                                                                                           \
-	{                                                                                                    \
-		.name = "model", .type = T_STR, .max = 256,                                                  \
-		.doc = "`provider/model`, an alias or a tier; the organisation's own tier when not given.",  \
-		.example = "\"openai/gpt-5\""                                                                \
-	}
+	IN(T_STR, "model",                                                                                   \
+	    "`provider/model`, an alias or a tier; the organisation's own tier when not given.",             \
+	    "\"openai/gpt-5\"", .max = 256)
 #define MODEL_MESSAGES                                                                                       \
-	{                                                                                                    \
-		.name = "messages", .type = T_ARR, .required = true, .min = 1, .max = 100000,                \
-		.fields = &(const struct param){ .type = T_OBJ, .doc = "A message." },                       \
-		.doc = "The conversation, as the vendor documents it.",                                      \
-		.example = "[{\"role\":\"user\",\"content\":\"Say hello.\"}]"                                \
-	}
+	IN_REQUIRED(T_ARR, "messages", "The conversation, as the vendor documents it.",                      \
+	    "[{\"role\":\"user\",\"content\":\"Say hello.\"}]", .min = 1, .max = 100000,                     \
+	    .fields = &(const struct param){ .type = T_OBJ, .doc = "A message." })
 #define MODEL_TOOLS                                                                                          \
-	{                                                                                                    \
-		.name = "tools", .type = T_ARR, .max = 10000,                                                \
-		.fields = &(const struct param){ .type = T_OBJ, .doc = "A tool." },                          \
-		.doc = "What the model may call."                                                            \
-	}
-#define MODEL_STREAM                                                                                         \
-	{                                                                                                    \
-		.name = "stream", .type = T_BOOL, .doc = "Answer with events (SSE) as they come."            \
-	}
+	IN(T_ARR, "tools", "What the model may call.", NULL, .max = 10000,                                   \
+	    .fields = &(const struct param){ .type = T_OBJ, .doc = "A tool." })
+#define MODEL_STREAM IN(T_BOOL, "stream", "Answer with events (SSE) as they come.", NULL)

@@ -14,12 +14,11 @@ enum { EGRESS_MS = 2000 };
 
 static const struct param id_in[] = { NODE_ID, { 0 } };
 static const struct param purge_in[] = {
-	{ .name = "org", .type = T_STR, .required = true, .min = 1, .max = LIMIT_ORG_SLUG, .doc = "Whose." },
-	{ .name = "kind", .type = T_STR, .required = true, .min = 1, .max = 16, .doc = "What of." },
-	{ .name = "name", .type = T_STR, .required = true, .min = 1, .max = 64, .doc = "Its name." },
+	IN_REQUIRED(T_STR, "org", "Whose.", NULL, .min = 1, .max = LIMIT_ORG_SLUG),
+	IN_REQUIRED(T_STR, "kind", "What of.", NULL, .min = 1, .max = 16),
+	IN_REQUIRED(T_STR, "name", "Its name.", NULL, .min = 1, .max = 64),
 	{ 0 },
 };
-static const struct param no_out[] = { { 0 } };
 
 static struct fleet *fleet(struct ctx *c)
 {
@@ -114,7 +113,7 @@ static const struct op node_ops[] = {
 	    .summary = "Remove a sandbox",
 	    INTERNAL,
 	    .in = id_in,
-	    .out = no_out,
+	    .out = op_none,
 	    .flags = OP_INTERNAL | OP_PUBLIC | OP_STREAM,
 	    .run = end },
 	{ .id = "node_purge",
@@ -122,7 +121,7 @@ static const struct op node_ops[] = {
 	    .summary = "Delete a volume that was asked to be",
 	    INTERNAL,
 	    .in = purge_in,
-	    .out = no_out,
+	    .out = op_none,
 	    .flags = OP_INTERNAL | OP_PUBLIC | OP_STREAM,
 	    .run = purge },
 	{ 0 },

@@ -11,11 +11,7 @@ struct sandboxd {
 	struct node *node;
 };
 
-#define NODE_ID                                                                                              \
-	{                                                                                                    \
-		.name = "id", .type = T_STR, .required = true, .min = ID_TAIL, .max = ID_MAX,                \
-		.doc = "The sandbox."                                                                        \
-	}
+#define NODE_ID IN_REQUIRED(T_STR, "id", "The sandbox.", NULL, .min = ID_TAIL, .max = ID_MAX)
 /* The sandbox of input field `id`; NULL with e. Given back with fleet_give. */
 struct held *node_take(struct ctx *c, const json_t *in, struct err *e);
 

@@ -27,93 +27,63 @@ static const char *const targets[] = { "process", "group", "tree", NULL };
 static const struct param arg = { .type = T_STR, .max = ARG_MAX_BYTES, .doc = "One argument." };
 static const struct param value = { .type = T_STR, .max = ARG_MAX_BYTES, .doc = "Its value." };
 
-#define COMMAND                                                                                              \
-	{                                                                                                    \
-		.name = "cmd", .type = T_STR, .required = true, .max = ID_MAX, .doc = "The command."         \
-	}
+#define COMMAND IN_REQUIRED(T_STR, "cmd", "The command.", NULL, .max = ID_MAX)
 #define SIZE                                                                                                 \
-	{ .name = "cols", .type = T_INT, .required = true, .min = 1, .max = UINT16_MAX, .doc = "Columns." }, \
-	{                                                                                                    \
-		.name = "rows", .type = T_INT, .required = true, .min = 1, .max = UINT16_MAX, .doc = "Rows." \
-	}
+	IN_REQUIRED(T_INT, "cols", "Columns.", NULL, .min = 1, .max = UINT16_MAX),                           \
+	    IN_REQUIRED(T_INT, "rows", "Rows.", NULL, .min = 1, .max = UINT16_MAX)
 static const struct param size_fields[] = { SIZE, { 0 } };
 static const struct param resize_in[] = { NODE_ID, COMMAND, SIZE, { 0 } };
 static const struct param run_in[] = {
 	NODE_ID,
-	{ .name = "cmd",
-	    .type = T_STR,
-	    .required = true,
-	    .min = ID_TAIL,
-	    .max = ID_MAX,
-	    .doc = "What the caller calls it." },
-	{ .name = "argv",
-	    .type = T_ARR,
-	    .required = true,
-	    .min = 1,
-	    .max = 4000,
-	    .fields = &arg,
-	    .doc = "The command, exactly." },
-	{ .name = "dir",
-	    .type = T_STR,
-	    .max = LIMIT_PATH_BYTES,
-	    .doc = "Where it runs; the working directory." },
-	{ .name = "env", .type = T_MAP, .max = 1000, .fields = &value, .doc = "Laid over the lease's." },
-	{ .name = "stdin", .type = T_STR, .max = RUN_BODY_BYTES, .doc = "Its standard input." },
-	{ .name = "stdinEnc", .type = T_ENUM, .values = encs, .doc = "How `stdin` is written." },
-	{ .name = "stdinFile", .type = T_STR, .max = LIMIT_PATH_BYTES, .doc = "Or a file of the sandbox." },
-	{ .name = "timeoutSec",
-	    .type = T_INT,
-	    .required = true,
-	    .min = 0,
-	    .max = LIMIT_RUN_S,
-	    .doc = "After which it is killed; 0: at the end of the lease." },
-	{ .name = "stream", .type = T_BOOL, .doc = "Everything as it comes; else the tail at the end." },
-	{ .name = "detach", .type = T_BOOL, .doc = "Only its start is told." },
-	{ .name = "stdinOpen", .type = T_BOOL, .doc = "Its standard input is written to later." },
-	{ .name = "pty", .type = T_OBJ, .fields = size_fields, .doc = "It gets a terminal of this size." },
+	IN_REQUIRED(T_STR, "cmd", "What the caller calls it.", NULL, .min = ID_TAIL, .max = ID_MAX),
+	IN_REQUIRED(T_ARR, "argv", "The command, exactly.", NULL, .min = 1, .max = 4000, .fields = &arg),
+	IN(T_STR, "dir", "Where it runs; the working directory.", NULL, .max = LIMIT_PATH_BYTES),
+	IN(T_MAP, "env", "Laid over the lease's.", NULL, .max = 1000, .fields = &value),
+	IN(T_STR, "stdin", "Its standard input.", NULL, .max = RUN_BODY_BYTES),
+	IN(T_ENUM, "stdinEnc", "How `stdin` is written.", NULL, .values = encs),
+	IN(T_STR, "stdinFile", "Or a file of the sandbox.", NULL, .max = LIMIT_PATH_BYTES),
+	IN_REQUIRED(T_INT, "timeoutSec", "After which it is killed; 0: at the end of the lease.", NULL,
+	    .min = 0, .max = LIMIT_RUN_S),
+	IN(T_BOOL, "stream", "Everything as it comes; else the tail at the end.", NULL),
+	IN(T_BOOL, "detach", "Only its start is told.", NULL),
+	IN(T_BOOL, "stdinOpen", "Its standard input is written to later.", NULL),
+	IN(T_OBJ, "pty", "It gets a terminal of this size.", NULL, .fields = size_fields),
 	{ 0 },
 };
 static const struct param output_in[] = {
 	NODE_ID,
 	COMMAND,
-	{ .name = "from",
-	    .type = T_INT,
-	    .max = INT64_MAX,
-	    .doc = "First byte of stdout, or of the one `stream`." },
-	{ .name = "fromStderr", .type = T_INT, .max = INT64_MAX, .doc = "First byte of stderr." },
-	{ .name = "stream", .type = T_ENUM, .values = streams, .doc = "Only this one." },
+	IN(T_INT, "from", "First byte of stdout, or of the one `stream`.", NULL, .max = INT64_MAX),
+	IN(T_INT, "fromStderr", "First byte of stderr.", NULL, .max = INT64_MAX),
+	IN(T_ENUM, "stream", "Only this one.", NULL, .values = streams),
 	{ 0 },
 };
 static const struct param list_in[] = { NODE_ID, { 0 } };
 static const struct param get_in[] = {
 	NODE_ID,
 	COMMAND,
-	{ .name = "waitSec", .type = T_INT, .max = 600, .doc = "Wait so long for its end." },
+	IN(T_INT, "waitSec", "Wait so long for its end.", NULL, .max = 600),
 	{ 0 },
 };
 static const struct param stdin_in[] = {
 	NODE_ID,
 	COMMAND,
-	{ .name = "data", .type = T_STR, .required = true, .max = RUN_BODY_BYTES, .doc = "In base64." },
-	{ .name = "close", .type = T_BOOL, .doc = "Its end comes after that." },
-	{ .name = "offset", .type = T_INT, .max = INT64_MAX, .doc = "Where the data belong." },
-	{ .name = "waitSec",
-	    .type = T_INT,
-	    .required = true,
-	    .max = 600,
-	    .doc = "For a command that does not read." },
+	IN_REQUIRED(T_STR, "data", "In base64.", NULL, .max = RUN_BODY_BYTES),
+	IN(T_BOOL, "close", "Its end comes after that.", NULL),
+	IN(T_INT, "offset", "Where the data belong.", NULL, .max = INT64_MAX),
+	IN_REQUIRED(T_INT, "waitSec", "For a command that does not read.", NULL, .max = 600),
 	{ 0 },
 };
 static const struct param signal_in[] = {
 	NODE_ID,
 	COMMAND,
-	{ .name = "signal", .type = T_INT, .required = true, .min = 1, .max = 64, .doc = "Its number." },
-	{ .name = "to", .type = T_ENUM, .required = true, .values = targets, .doc = "Who gets it." },
+	IN_REQUIRED(T_INT, "signal", "Its number.", NULL, .min = 1, .max = 64),
+	IN_REQUIRED(T_ENUM, "to", "Who gets it.", NULL, .values = targets),
 	{ 0 },
 };
 static const struct param stop_in[] = {
 	NODE_ID,
-	{ .name = "cmd", .type = T_STR, .max = ID_MAX, .doc = "Only this command." },
+	IN(T_STR, "cmd", "Only this command.", NULL, .max = ID_MAX),
 	{ 0 },
 };
 static const char *const *strings(struct mem *m, const json_t *array)

@@ -15,22 +15,15 @@ enum {
 	WATCH_MS = INT32_MAX, /* until it is given up, or the sandbox ends */
 };
 
-#define P_TEXT(name_, doc_)                                                                                  \
-	{                                                                                                    \
-		.name = (name_), .type = T_STR, .required = true, .min = 1, .max = LIMIT_PATH_BYTES,         \
-		.doc = (doc_)                                                                                \
-	}
-#define P_PATH P_TEXT("path", "Inside the sandbox.")
-#define P_MODE                                                                                               \
-	{                                                                                                    \
-		.name = "mode", .type = T_INT, .max = 07777, .doc = "Permission bits."                       \
-	}
+#define P_TEXT(name_, doc_) IN_REQUIRED(T_STR, (name_), (doc_), NULL, .min = 1, .max = LIMIT_PATH_BYTES)
+#define P_PATH              P_TEXT("path", "Inside the sandbox.")
+#define P_MODE              IN(T_INT, "mode", "Permission bits.", NULL, .max = 07777)
 
 static const struct param get_in[] = {
 	NODE_ID,
 	P_PATH,
-	{ .name = "offset", .type = T_INT, .max = INT64_MAX, .doc = "First byte." },
-	{ .name = "length", .type = T_INT, .max = INT64_MAX, .doc = "At most so many bytes." },
+	IN(T_INT, "offset", "First byte.", NULL, .max = INT64_MAX),
+	IN(T_INT, "length", "At most so many bytes.", NULL, .max = INT64_MAX),
 	{ 0 },
 };
 static const struct param path_in[] = { NODE_ID, P_PATH, { 0 } };
@@ -38,28 +31,28 @@ static const struct param put_in[] = { NODE_ID, P_PATH, P_MODE, { 0 } };
 static const struct param look_in[] = {
 	NODE_ID,
 	P_PATH,
-	{ .name = "depth", .type = T_INT, .max = PROTO_DEPTH_MAX, .doc = "Directories below each other." },
-	{ .name = "limit", .type = T_INT, .max = PROTO_ENTRIES_MAX, .doc = "Entries at most." },
+	IN(T_INT, "depth", "Directories below each other.", NULL, .max = PROTO_DEPTH_MAX),
+	IN(T_INT, "limit", "Entries at most.", NULL, .max = PROTO_ENTRIES_MAX),
 	{ 0 },
 };
 static const struct param move_in[] = {
 	NODE_ID,
 	P_TEXT("from", "What moves."),
 	P_TEXT("to", "What it will be."),
-	{ .name = "replace", .type = T_BOOL, .doc = "Also where something is." },
+	IN(T_BOOL, "replace", "Also where something is.", NULL),
 	{ 0 },
 };
 static const struct param remove_in[] = {
 	NODE_ID,
 	P_PATH,
-	{ .name = "tree", .type = T_BOOL, .doc = "With everything in it." },
+	IN(T_BOOL, "tree", "With everything in it.", NULL),
 	{ 0 },
 };
 
 static const struct param watch_in[] = {
 	NODE_ID,
 	P_PATH,
-	{ .name = "recursive", .type = T_BOOL, .doc = "The whole tree." },
+	IN(T_BOOL, "recursive", "The whole tree.", NULL),
 	{ 0 },
 };
 

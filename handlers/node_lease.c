@@ -5,21 +5,10 @@
 #include "sandbox/fleet.h"
 
 static const struct param lease_in[] = {
-	{ .name = "id",
-	    .type = T_STR,
-	    .required = true,
-	    .min = ID_TAIL,
-	    .max = ID_MAX,
-	    .doc = "The sandbox." },
-	{ .name = "leftMs",
-	    .type = T_INT,
-	    .required = true,
-	    .min = 1,
-	    .max = INT64_MAX / 2,
-	    .doc = "So long from now." },
+	IN_REQUIRED(T_STR, "id", "The sandbox.", NULL, .min = ID_TAIL, .max = ID_MAX),
+	IN_REQUIRED(T_INT, "leftMs", "So long from now.", NULL, .min = 1, .max = INT64_MAX / 2),
 	{ 0 },
 };
-static const struct param no_out[] = { { 0 } };
 
 static json_t *renew(struct ctx *c, json_t *in, struct err *e)
 {
@@ -41,7 +30,7 @@ const struct op node_lease_ops[] = {
 	    .scope = "node",
 	    .status = 200,
 	    .in = lease_in,
-	    .out = no_out,
+	    .out = op_none,
 	    .flags = OP_INTERNAL | OP_PUBLIC | OP_LONG,
 	    .run = renew },
 	{ 0 },

@@ -13,12 +13,10 @@
 static const char heads[] = "refs/heads/";
 
 static const struct param page_in[] = {
-	{ .name = "org", .type = T_STR, .required = true, .max = 4096, .doc = "The organisation." },
-	{ .name = "repo", .type = T_STR, .required = true, .max = 4096, .doc = "The repository." },
-	{ .name = "ref",
-	    .type = T_STR,
-	    .max = 1024,
-	    .doc = "The branch, also with refs/heads/ before it; the default branch when not given." },
+	IN_REQUIRED(T_STR, "org", "The organisation.", NULL, .max = 4096),
+	IN_REQUIRED(T_STR, "repo", "The repository.", NULL, .max = 4096),
+	IN(T_STR, "ref", "The branch, also with refs/heads/ before it; the default branch when not given.",
+	    NULL, .max = 1024),
 	{ 0 },
 };
 

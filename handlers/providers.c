@@ -20,11 +20,8 @@ static const char *const states[] = { "ready", "cooling", NULL };
 static const char *const tiers[] = { "free", "paid", NULL };
 
 #define NAME                                                                                                 \
-	{                                                                                                    \
-		.name = "name", .type = T_STR, .required = true, .min = 1, .max = PROVIDER_NAME_BYTES,       \
-		.doc = "The provider's name, the first part of its models' addresses.",                      \
-		.example = "\"openai\""                                                                      \
-	}
+	IN_REQUIRED(T_STR, "name", "The provider's name, the first part of its models' addresses.",          \
+	    "\"openai\"", .min = 1, .max = PROVIDER_NAME_BYTES)
 static const struct param key_in = { .type = T_STR,
 	.min = 1,
 	.max = PROVIDER_SECRET_BYTES,
@@ -43,17 +40,11 @@ static const struct param targets = { .type = T_ARR,
 	.example = "[\"openai/gpt-5\"]" };
 
 #define PRICE(name_, doc_)                                                                                   \
-	{                                                                                                    \
-		.name = (name_), .type = T_INT, .max = PROVIDER_PRICE_MAX,                                   \
-		.doc = doc_ " In millicents (thousandths of a cent) per million tokens.",                    \
-		.example = "125000"                                                                          \
-	}
+	IN(T_INT, (name_), doc_ " In millicents (thousandths of a cent) per million tokens.", "125000",      \
+	    .max = PROVIDER_PRICE_MAX)
 #define PRICE_MUST(name_, doc_)                                                                              \
-	{                                                                                                    \
-		.name = (name_), .type = T_INT, .required = true, .max = PROVIDER_PRICE_MAX,                 \
-		.doc = doc_ " In millicents (thousandths of a cent) per million tokens.",                    \
-		.example = "125000"                                                                          \
-	}
+	IN_REQUIRED(T_INT, (name_), doc_ " In millicents (thousandths of a cent) per million tokens.",       \
+	    "125000", .max = PROVIDER_PRICE_MAX)
 static const struct param prices_in[] = {
 	PRICE_MUST("input", "Of input."),
 	PRICE("cached", "Of input that was read from the provider's cache; as input when not given."),
@@ -63,39 +54,15 @@ static const struct param prices_in[] = {
 	{ 0 },
 };
 #define MODEL_FIELDS(prices_)                                                                                \
-	{ .name = "name",                                                                                    \
-		.type = T_STR,                                                                               \
-		.required = true,                                                                            \
-		.min = 1,                                                                                    \
-		.max = MODEL_NAME_BYTES,                                                                     \
-		.doc = "As clients write it.",                                                               \
-		.example = "\"gpt-5\"" },                                                                    \
-	    { .name = "upstream",                                                                            \
-		    .type = T_STR,                                                                           \
-		    .min = 1,                                                                                \
-		    .max = MODEL_NAME_BYTES,                                                                 \
-		    .doc = "As the provider calls it; the name when not given.",                             \
-		    .example = "\"gpt-5\"" },                                                                \
-	    { .name = "contextTokens",                                                                       \
-		    .type = T_INT,                                                                           \
-		    .max = TOKENS_MAX,                                                                       \
-		    .doc = "Its context; 0: not stated.",                                                    \
-		    .example = "400000" },                                                                   \
-	    { .name = "outputTokens",                                                                        \
-		    .type = T_INT,                                                                           \
-		    .max = TOKENS_MAX,                                                                       \
-		    .doc = "The most it writes; 0: not stated.",                                             \
-		    .example = "128000" },                                                                   \
-	    { .name = "fallbacks",                                                                           \
-		    .type = T_ARR,                                                                           \
-		    .max = ROUTE_TARGETS_MAX,                                                                \
-		    .fields = &target,                                                                       \
-		    .doc = "Who is asked when this one cannot answer, in this order.",                       \
-		    .example = "[]" },                                                                       \
-	{                                                                                                    \
-		.name = "prices", .type = T_OBJ, .required = true, .fields = (prices_),                      \
-		.doc = "What it costs.", .example = "{\"input\":125000,\"output\":1000000}"                  \
-	}
+	IN_REQUIRED(T_STR, "name", "As clients write it.", "\"gpt-5\"", .min = 1, .max = MODEL_NAME_BYTES),  \
+	    IN(T_STR, "upstream", "As the provider calls it; the name when not given.", "\"gpt-5\"",         \
+		.min = 1, .max = MODEL_NAME_BYTES),                                                          \
+	    IN(T_INT, "contextTokens", "Its context; 0: not stated.", "400000", .max = TOKENS_MAX),          \
+	    IN(T_INT, "outputTokens", "The most it writes; 0: not stated.", "128000", .max = TOKENS_MAX),    \
+	    IN(T_ARR, "fallbacks", "Who is asked when this one cannot answer, in this order.", "[]",         \
+		.max = ROUTE_TARGETS_MAX, .fields = &target),                                                \
+	    IN_REQUIRED(T_OBJ, "prices", "What it costs.", "{\"input\":125000,\"output\":1000000}",          \
+		.fields = (prices_))
 static const struct param model_fields[] = { MODEL_FIELDS(prices_in), { 0 } };
 static const struct param model = { .type = T_OBJ, .fields = model_fields };
 
@@ -104,68 +71,35 @@ static const struct param model = { .type = T_OBJ, .fields = model_fields };
 	"What stands before /chat/completions, /responses or /messages; https, to a public address, unless " \
 	"an operator lists the host in MODEL_INWARD_HOSTS."
 #define SETTINGS(must)                                                                                       \
-	{ .name = "wire",                                                                                    \
-		.type = T_ENUM,                                                                              \
-		.required = (must),                                                                          \
-		.values = provider_wires,                                                                    \
-		.doc = WIRE_DOC,                                                                             \
-		.example = "\"openai-chat\"" },                                                              \
-	    { .name = "baseUrl",                                                                             \
-		    .type = T_STR,                                                                           \
-		    .required = (must),                                                                      \
-		    .min = 1,                                                                                \
-		    .max = PROVIDER_URL_BYTES,                                                               \
-		    .doc = URL_DOC,                                                                          \
-		    .example = "\"https://api.example.com/v1\"" },                                           \
-	    { .name = "models",                                                                              \
-		    .type = T_ARR,                                                                           \
-		    .max = PROVIDER_MODELS_MAX,                                                              \
-		    .fields = &model,                                                                        \
-		    .doc = "Its models with their prices. They replace those before.",                       \
-		    .example = "[{\"name\":\"gpt-5\",\"prices\":{\"input\":125000,\"output\":1000000}}]" },  \
-	{                                                                                                    \
-		.name = "enabled", .type = T_BOOL, .doc = "Switched off it is as if it were not there.",     \
-		.example = "true"                                                                            \
-	}
+	IN(T_ENUM, "wire", WIRE_DOC, "\"openai-chat\"", .values = provider_wires, .required = (must)),       \
+	    IN(T_STR, "baseUrl", URL_DOC, "\"https://api.example.com/v1\"", .min = 1,                        \
+		.max = PROVIDER_URL_BYTES, .required = (must)),                                              \
+	    IN(T_ARR, "models", "Its models with their prices. They replace those before.",                  \
+		"[{\"name\":\"gpt-5\",\"prices\":{\"input\":125000,\"output\":1000000}}]",                   \
+		.max = PROVIDER_MODELS_MAX, .fields = &model),                                               \
+	    IN(T_BOOL, "enabled", "Switched off it is as if it were not there.", "true")
 
 static const struct param create_in[] = {
 	NAME,
 	SETTINGS(true),
-	{ .name = "keys",
-	    .type = T_ARR,
-	    .max = PROVIDER_KEYS_MAX,
-	    .fields = &key_in,
-	    .doc = "Its keys, used in turn; none for a provider that wants none.",
-	    .example = "[\"example-key\"]" },
+	IN(T_ARR, "keys", "Its keys, used in turn; none for a provider that wants none.", "[\"example-key\"]",
+	    .max = PROVIDER_KEYS_MAX, .fields = &key_in),
 	{ 0 },
 };
 static const struct param key_id = { .type = T_STR, .min = 1, .max = 64, .doc = "A key's id." };
 static const struct param update_in[] = {
 	NAME,
 	SETTINGS(false),
-	{ .name = "addKeys",
-	    .type = T_ARR,
-	    .max = PROVIDER_KEYS_MAX,
-	    .fields = &key_in,
-	    .doc = "Keys more.",
-	    .example = "[\"example-key-2\"]" },
-	{ .name = "removeKeys",
-	    .type = T_ARR,
-	    .max = PROVIDER_KEYS_MAX,
-	    .fields = &key_id,
-	    .doc = "Ids of keys that go." },
+	IN(T_ARR, "addKeys", "Keys more.", "[\"example-key-2\"]", .max = PROVIDER_KEYS_MAX,
+	    .fields = &key_in),
+	IN(T_ARR, "removeKeys", "Ids of keys that go.", NULL, .max = PROVIDER_KEYS_MAX, .fields = &key_id),
 	{ 0 },
 };
 static const struct param name_in[] = { NAME, { 0 } };
 
 static const struct param key_row[] = {
 	OUT(T_STR, "id", "Names the key; no secret.", "\"mky_01jdvk2m8q4e6r8t0v2x4z6a8c\""),
-	{ .name = "state",
-	    .type = T_ENUM,
-	    .required = true,
-	    .values = states,
-	    .doc = "Is it used, or does it cool down.",
-	    .example = "\"ready\"" },
+	OUT(T_ENUM, "state", "Is it used, or does it cool down.", "\"ready\"", .values = states),
 	OUT_NULL(T_TIME, "until", "When it is used again.", "null"),
 	OUT_NULL(T_STR, "why", "refused (401, 403), limited (429), or fault (5xx, silence).", "null"),
 	OUT(T_TIME, "createdAt", "When it was added.", "\"2026-01-31T12:00:00.000Z\""),
@@ -174,33 +108,15 @@ static const struct param key_row[] = {
 static const struct param key_out = { .type = T_OBJ, .fields = key_row };
 static const struct param provider_out[] = {
 	OUT(T_STR, "name", "The first part of its models' addresses.", "\"openai\""),
-	{ .name = "owner",
-	    .type = T_ENUM,
-	    .required = true,
-	    .values = owners,
-	    .doc = "Your org, or the deployment, whose providers every org may use.",
-	    .example = "\"org\"" },
-	{ .name = "wire",
-	    .type = T_ENUM,
-	    .required = true,
-	    .values = provider_wires,
-	    .doc = WIRE_DOC,
-	    .example = "\"openai-chat\"" },
+	OUT(T_ENUM, "owner", "Your org, or the deployment, whose providers every org may use.", "\"org\"",
+	    .values = owners),
+	OUT(T_ENUM, "wire", WIRE_DOC, "\"openai-chat\"", .values = provider_wires),
 	OUT_NULL(
 	    T_STR, "baseUrl", "Where it is; null where it is not yours.", "\"https://api.example.com/v1\""),
 	OUT(T_BOOL, "enabled", "Switched off it is as if it were not there.", "true"),
-	{ .name = "keys",
-	    .type = T_ARR,
-	    .required = true,
-	    .fields = &key_out,
-	    .doc = "Its keys, never their secrets; empty where it is not yours.",
-	    .example = "[]" },
-	{ .name = "models",
-	    .type = T_ARR,
-	    .required = true,
-	    .fields = &model,
-	    .doc = "Its models with their prices.",
-	    .example = "[]" },
+	OUT(T_ARR, "keys", "Its keys, never their secrets; empty where it is not yours.", "[]",
+	    .fields = &key_out),
+	OUT(T_ARR, "models", "Its models with their prices.", "[]", .fields = &model),
 	OUT_NULL(T_STR, "createdBy", "Who added it; null where it is not yours.", "\"ada\""),
 	OUT(T_TIME, "createdAt", "When.", "\"2026-01-31T12:00:00.000Z\""),
 	{ 0 },
@@ -208,21 +124,12 @@ static const struct param provider_out[] = {
 static const struct param providers_out[] = {
 	LIST_OUT(provider_out, "Your org's and the deployment's, by name."), { 0 }
 };
-static const struct param nothing_out[] = { { 0 } };
 
 static const struct param test_in[] = {
 	NAME,
-	{ .name = "model",
-	    .type = T_STR,
-	    .min = 1,
-	    .max = MODEL_NAME_BYTES,
-	    .doc = "Which of its models; the first when not given.",
-	    .example = "\"gpt-5\"" },
-	{ .name = "key",
-	    .type = T_STR,
-	    .min = 1,
-	    .max = 64,
-	    .doc = "The id of the key to try; any when not given." },
+	IN(T_STR, "model", "Which of its models; the first when not given.", "\"gpt-5\"", .min = 1,
+	    .max = MODEL_NAME_BYTES),
+	IN(T_STR, "key", "The id of the key to try; any when not given.", NULL, .min = 1, .max = 64),
 	{ 0 },
 };
 static const struct param test_out[] = {
@@ -231,12 +138,8 @@ static const struct param test_out[] = {
 	OUT(T_INT, "latencyMs", "Until the answer was whole.", "420"),
 	OUT(T_STR, "model", "The model that was asked.", "\"gpt-5\""),
 	OUT_NULL(T_STR, "key", "The id of the key that was used; null: it wants none.", "null"),
-	{ .name = "message",
-	    .type = T_STR,
-	    .required = true,
-	    .max = 2000,
-	    .doc = "The start of what came back, without any key; or why nothing did.",
-	    .example = "\"{\\\"choices\\\":[]}\"" },
+	OUT(T_STR, "message", "The start of what came back, without any key; or why nothing did.",
+	    "\"{\\\"choices\\\":[]}\"", .max = 2000),
 	{ 0 },
 };
 
@@ -250,50 +153,23 @@ static const struct param allow_item = { .type = T_STR,
 	"what "                                                                                              \
 	"requests get that name no model."
 static const struct param routing_in[] = {
-	{ .name = "aliases",
-	    .type = T_MAP,
-	    .fields = &targets,
-	    .doc = ALIASES_DOC " They replace all those before.",
-	    .example = "{\"fast\":[\"openai/gpt-5\"]}" },
-	{ .name = "allow",
-	    .type = T_ARR,
-	    .max = ALLOW_MAX,
-	    .fields = &allow_item,
-	    .doc = "What your org may use; everything else is refused.",
-	    .example = "[\"*\"]" },
-	{ .name = "allowAll", .type = T_BOOL, .doc = "No such list any more.", .example = "true" },
+	IN(T_MAP, "aliases", ALIASES_DOC " They replace all those before.", "{\"fast\":[\"openai/gpt-5\"]}",
+	    .fields = &targets),
+	IN(T_ARR, "allow", "What your org may use; everything else is refused.", "[\"*\"]", .max = ALLOW_MAX,
+	    .fields = &allow_item),
+	IN(T_BOOL, "allowAll", "No such list any more.", "true"),
 	{ 0 },
 };
 static const struct param routing_out[] = {
-	{ .name = "tier",
-	    .type = T_ENUM,
-	    .required = true,
-	    .values = tiers,
-	    .doc = "What the operator of this service says your org is.",
-	    .example = "\"free\"" },
-	{ .name = "allow",
-	    .type = T_ARR,
-	    .required = true,
-	    .nullable = true,
-	    .max = ALLOW_MAX,
-	    .fields = &allow_item,
-	    .doc = "What your org may use; null: everything.",
-	    .example = "null" },
+	OUT(T_ENUM, "tier", "What the operator of this service says your org is.", "\"free\"",
+	    .values = tiers),
+	OUT_NULL(T_ARR, "allow", "What your org may use; null: everything.", "null", .max = ALLOW_MAX,
+	    .fields = &allow_item),
 	OUT(T_BOOL, "allowAll", "There is no such list, as it is set, too.", "true"),
-	{ .name = "allowedAtMost",
-	    .type = T_ARR,
-	    .required = true,
-	    .nullable = true,
-	    .max = ALLOW_MAX,
-	    .fields = &allow_item,
-	    .doc = "What the operator lets it use; null: everything. Both must allow a model.",
-	    .example = "null" },
-	{ .name = "aliases",
-	    .type = T_MAP,
-	    .required = true,
-	    .fields = &targets,
-	    .doc = ALIASES_DOC,
-	    .example = "{}" },
+	OUT_NULL(T_ARR, "allowedAtMost",
+	    "What the operator lets it use; null: everything. Both must allow a model.", "null",
+	    .max = ALLOW_MAX, .fields = &allow_item),
+	OUT(T_MAP, "aliases", ALIASES_DOC, "{}", .fields = &targets),
 	{ 0 },
 };
 
@@ -391,10 +267,8 @@ const struct op providers_ops[] = {
 	{ .id = "create_provider",
 	    .routes = { { "POST", "/v1/models/providers" } },
 	    .summary = "Add a model provider",
-	    .doc =
-		"Its models are addressed as `name/model` from now on. An admin of the org `admin` adds it "
-		"for all "
-		"orgs.",
+	    .doc = "Its models are addressed as `name/model` from now on. An admin of the org `admin` adds "
+		   "it for all orgs.",
 	    .scope = "models",
 	    .in = create_in,
 	    .out = provider_out,
@@ -436,10 +310,9 @@ const struct op providers_ops[] = {
 	{ .id = "update_provider",
 	    .routes = { { "PATCH", "/v1/models/providers/{name}" } },
 	    .summary = "Change a model provider",
-	    .doc =
-		"What is given changes, and is in force for every call that begins after the answer; calls "
-		"under way end as they began. Another scheme, host or port in `baseUrl` removes the keys, "
-		"which were for the one before: give them again in `addKeys`.",
+	    .doc = "What is given changes, and is in force for every call that begins after the answer; "
+		   "calls under way end as they began. Another scheme, host or port in `baseUrl` removes the "
+		   "keys, which were for the one before: give them again in `addKeys`.",
 	    .scope = "models",
 	    .in = update_in,
 	    .out = provider_out,
@@ -453,7 +326,7 @@ const struct op providers_ops[] = {
 	    .doc = "With its keys and models. Calls under way end as they began.",
 	    .scope = "models",
 	    .in = name_in,
-	    .out = nothing_out,
+	    .out = op_none,
 	    .status = 200,
 	    .flags = OP_ADMIN,
 	    .run = delete },

@@ -16,10 +16,7 @@ enum { DB_WAIT_MS = 5000, NAME_MAX_BYTES = 400, PUSH_BODY_BYTES = 32 << 20 };
 
 /* Longer than any good name, so that a bad one is refused with the rule it breaks. */
 #define REPO_PARAM                                                                                           \
-	{                                                                                                    \
-		.name = "repo", .type = T_STR, .required = true, .min = 1, .max = NAME_MAX_BYTES,            \
-		.doc = "The repository's name.", .example = "\"demo\""                                       \
-	}
+	IN_REQUIRED(T_STR, "repo", "The repository's name.", "\"demo\"", .min = 1, .max = NAME_MAX_BYTES)
 
 static const struct param repo_out[] = {
 	OUT(T_STR, "name", "Its name, unique in the organisation.", "\"demo\""),
@@ -32,29 +29,15 @@ static const struct param repo_out[] = {
 	{ 0 },
 };
 static const struct param one_in[] = { REPO_PARAM, { 0 } };
-static const struct param none_out[] = { { 0 } };
 
 /* ---- create, list, get, delete */
 
 static const struct param create_in[] = {
-	{ .name = "name",
-	    .type = T_STR,
-	    .required = true,
-	    .min = 1,
-	    .max = NAME_MAX_BYTES,
-	    .doc = "Letters, digits, '.', '_' and '-'; begins with a letter or digit; at most 100 bytes.",
-	    .example = "\"demo\"" },
-	{ .name = "project",
-	    .type = T_STR,
-	    .min = 1,
-	    .max = 64,
-	    .doc = "Make it a project's repository: it has no page." },
-	{ .name = "defaultBranch",
-	    .type = T_STR,
-	    .min = 1,
-	    .max = NAME_MAX_BYTES,
-	    .doc = "`main` when not given.",
-	    .example = "\"main\"" },
+	IN_REQUIRED(T_STR, "name",
+	    "Letters, digits, '.', '_' and '-'; begins with a letter or digit; at most 100 bytes.",
+	    "\"demo\"", .min = 1, .max = NAME_MAX_BYTES),
+	IN(T_STR, "project", "Make it a project's repository: it has no page.", NULL, .min = 1, .max = 64),
+	IN(T_STR, "defaultBranch", "`main` when not given.", "\"main\"", .min = 1, .max = NAME_MAX_BYTES),
 	{ 0 },
 };
 
@@ -97,50 +80,23 @@ static json_t *delete (struct ctx *c, json_t *in, struct err *e)
 
 static const char *const encodings[] = { "utf8", "base64", NULL };
 static const struct param file_fields[] = {
-	{ .name = "path",
-	    .type = T_STR,
-	    .required = true,
-	    .min = 1,
-	    .max = LIMIT_PATH_BYTES + 1,
-	    .doc = "Where, from the top; '/' between the parts.",
-	    .example = "\"docs/hello.md\"" },
-	{ .name = "content",
-	    .type = T_STR,
-	    .max = PUSH_BODY_BYTES,
-	    .doc = "The whole new content.",
-	    .example = "\"Hello.\\n\"" },
-	{ .name = "enc",
-	    .type = T_ENUM,
-	    .values = encodings,
-	    .doc = "How `content` is written; `utf8` when not given.",
-	    .example = "\"utf8\"" },
-	OUT_MAYBE(T_BOOL, "delete", "Delete the file instead; without `content`.", NULL),
+	IN_REQUIRED(T_STR, "path", "Where, from the top; '/' between the parts.", "\"docs/hello.md\"",
+	    .min = 1, .max = LIMIT_PATH_BYTES + 1),
+	IN(T_STR, "content", "The whole new content.", "\"Hello.\\n\"", .max = PUSH_BODY_BYTES),
+	IN(T_ENUM, "enc", "How `content` is written; `utf8` when not given.", "\"utf8\"",
+	    .values = encodings),
+	IN(T_BOOL, "delete", "Delete the file instead; without `content`.", NULL),
 	{ 0 },
 };
 static const struct param push_in[] = {
 	REPO_PARAM,
-	{ .name = "branch",
-	    .type = T_STR,
-	    .required = true,
-	    .min = 1,
-	    .max = NAME_MAX_BYTES,
-	    .doc = "The branch to commit to; created from the default branch when it is not there.",
-	    .example = "\"main\"" },
-	{ .name = "message",
-	    .type = T_STR,
-	    .required = true,
-	    .min = 1,
-	    .max = 65536,
-	    .doc = "The commit message.",
-	    .example = "\"Say hello\"" },
-	{ .name = "files",
-	    .type = T_ARR,
-	    .required = true,
-	    .min = 1,
-	    .max = PUSH_FILES_MAX,
-	    .fields = &(const struct param){ .type = T_OBJ, .fields = file_fields, .doc = "One file." },
-	    .doc = "What to write and delete; modes of existing files are kept.",
-	    .example = "[{\"path\":\"hello.md\",\"content\":\"Hello.\\n\"}]" },
+	IN_REQUIRED(T_STR, "branch",
+	    "The branch to commit to; created from the default branch when it is not there.", "\"main\"",
+	    .min = 1, .max = NAME_MAX_BYTES),
+	IN_REQUIRED(T_STR, "message", "The commit message.", "\"Say hello\"", .min = 1, .max = 65536),
+	IN_REQUIRED(T_ARR, "files", "What to write and delete; modes of existing files are kept.",
+	    "[{\"path\":\"hello.md\",\"content\":\"Hello.\\n\"}]", .min = 1, .max = PUSH_FILES_MAX,
+	    .fields = &(const struct param){ .type = T_OBJ, .fields = file_fields, .doc = "One file." }),
 	{ 0 },
 };
 static const struct param push_out[] = {
@@ -196,19 +152,10 @@ static json_t *push_files(struct ctx *c, json_t *in, struct err *e)
 
 static const struct param grant_in[] = {
 	REPO_PARAM,
-	{ .name = "ref",
-	    .type = T_STR,
-	    .required = true,
-	    .min = 1,
-	    .max = NAME_MAX_BYTES,
-	    .doc = "The one branch that may be pushed; not the default branch.",
-	    .example = "\"agent/fix\"" },
-	{ .name = "ttlSec",
-	    .type = T_INT,
-	    .min = GRANT_TTL_MIN_S,
-	    .max = GRANT_TTL_MAX_S,
-	    .doc = "Seconds that it lives; 900 when not given.",
-	    .example = "900" },
+	IN_REQUIRED(T_STR, "ref", "The one branch that may be pushed; not the default branch.",
+	    "\"agent/fix\"", .min = 1, .max = NAME_MAX_BYTES),
+	IN(T_INT, "ttlSec", "Seconds that it lives; 900 when not given.", "900", .min = GRANT_TTL_MIN_S,
+	    .max = GRANT_TTL_MAX_S),
 	{ 0 },
 };
 static const struct param grant_out[] = {
@@ -280,14 +227,9 @@ static json_t *revoke_grant(struct ctx *c, json_t *in, struct err *e)
 /* ---- internal: what a branch is in the forge's own storage */
 
 static const struct param tip_in[] = {
-	{ .name = "org", .type = T_STR, .required = true, .max = NAME_MAX_BYTES, .doc = "The organisation." },
+	IN_REQUIRED(T_STR, "org", "The organisation.", NULL, .max = NAME_MAX_BYTES),
 	REPO_PARAM,
-	{ .name = "branch",
-	    .type = T_STR,
-	    .required = true,
-	    .min = 1,
-	    .max = NAME_MAX_BYTES,
-	    .doc = "The branch." },
+	IN_REQUIRED(T_STR, "branch", "The branch.", NULL, .min = 1, .max = NAME_MAX_BYTES),
 	{ 0 },
 };
 static const struct param tip_out[] = {
@@ -341,7 +283,7 @@ const struct op repos_ops[] = {
 	    .doc = "Delete the repository with everything in it. This cannot be undone.",
 	    .scope = "git",
 	    .in = one_in,
-	    .out = none_out,
+	    .out = op_none,
 	    .status = 200,
 	    .run = delete },
 	{ .id = "push_files",
@@ -382,7 +324,7 @@ const struct op repos_ops[] = {
 	    .doc = "From now on no host accepts it. A run whose grant is taken back cannot push.",
 	    .scope = "git",
 	    .in = revoke_in,
-	    .out = none_out,
+	    .out = op_none,
 	    .status = 200,
 	    .run = revoke_grant },
 	{ .id = "forge_tip",

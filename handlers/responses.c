@@ -15,11 +15,9 @@ static bool responses_refuse(struct ctx *c, const struct err *why)
 
 static const struct param responses_in[] = {
 	MODEL_NAME,
-	{ .name = "input",
-	    .type = T_ANY,
-	    .required = true,
-	    .doc = "A text, or the conversation as a list of items, as the vendor documents them.",
-	    .example = "\"Say hello.\"" },
+	IN_REQUIRED(T_ANY, "input",
+	    "A text, or the conversation as a list of items, as the vendor documents them.",
+	    "\"Say hello.\""),
 	MODEL_STREAM,
 	MODEL_TOOLS,
 	{ 0 },
@@ -29,11 +27,8 @@ static const struct param responses_out[] = {
 	OUT(T_STR, "object", "Always `response`.", "\"response\""),
 	OUT(T_STR, "status", "completed or incomplete.", "\"completed\""),
 	OUT(T_STR, "model", "The model that answered.", "\"openai/gpt-5\""),
-	{ .name = "output",
-	    .type = T_ARR,
-	    .required = true,
-	    .fields = &(const struct param){ .type = T_OBJ, .doc = "An item." },
-	    .doc = "The answer." },
+	OUT(T_ARR, "output", "The answer.", NULL,
+	    .fields = &(const struct param){ .type = T_OBJ, .doc = "An item." }),
 	OUT_MAYBE(T_OBJ, "usage", "Tokens.", NULL),
 	{ 0 },
 };
@@ -49,9 +44,9 @@ const struct op responses_ops[] = {
 	{ .id = "create_response",
 	    .routes = { { "POST", "/v1/responses" } },
 	    .summary = "Ask a model (responses)",
-	    .doc = "Compatible with OpenAI's Responses API as coding agents use it: fields that are not "
-		   "named here are "
-		   "passed on to the provider. Nothing is stored. Errors are in that API's form.",
+	    .doc =
+		"Compatible with OpenAI's Responses API as coding agents use it: fields that are not named "
+		"here are passed on to the provider. Nothing is stored. Errors are in that API's form.",
 	    .scope = "models",
 	    .in = responses_in,
 	    .out = responses_out,

@@ -14,13 +14,10 @@ enum { TAKE_MS = 2000 };
 
 static const struct param mint_in[] = {
 	IN_ID("run", "The run.", "\"run_01jdq3v8m5c7x2k9f4t6w0b1ra\""),
-	{ .name = "ttlSec",
-	    .type = T_INT,
-	    .min = 1,
-	    .max = LIMIT_RUN_S,
-	    .doc = "How long it works at most, in seconds; as long as a run may take when not given. It ends "
-		   "with the run in any case.",
-	    .example = "600" },
+	IN(T_INT, "ttlSec",
+	    "How long it works at most, in seconds; as long as a run may take when not given. It ends with "
+	    "the run in any case.",
+	    "600", .min = 1, .max = LIMIT_RUN_S),
 	{ 0 },
 };
 static const struct param mint_out[] = {
@@ -51,8 +48,7 @@ const struct op run_tokens_ops[] = {
 	    .routes = { { "POST", "/v1/bots/{run}/tokens" } },
 	    .summary = "Create a token for a run's model calls",
 	    .doc = "For who started the run and for admins. What is called with it is the run's, in usage, "
-		   "budgets "
-		   "and traces; it reaches the model routes only, and ends with the run.",
+		   "budgets and traces; it reaches the model routes only, and ends with the run.",
 	    .scope = "coding",
 	    .in = mint_in,
 	    .out = mint_out,

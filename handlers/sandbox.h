@@ -6,13 +6,9 @@
 #include "sandbox/lease.h"
 
 enum { SANDBOX_TAKE_MS = 5000 };
-#define SBX "sbx_01jdq3v8m5c7x2k9f4t6w0b1ra"
-#define CMD "cmd_01jdq3v8m5c7x2k9f4t6w0b1ra"
-#define SANDBOX_ID                                                                                           \
-	{                                                                                                    \
-		.name = "id", .type = T_STR, .required = true, .min = 1, .max = 64, .doc = "The sandbox.",   \
-		.example = "\"" SBX "\""                                                                     \
-	}
+#define SBX        "sbx_01jdq3v8m5c7x2k9f4t6w0b1ra"
+#define CMD        "cmd_01jdq3v8m5c7x2k9f4t6w0b1ra"
+#define SANDBOX_ID IN_ID("id", "The sandbox.", "\"" SBX "\"")
 
 extern const struct param network_in[],
     network_out[]; /* egress.c: a policy as it is asked for, and in force */

@@ -18,56 +18,34 @@ const char *const file_kinds[] = { "file", "dir", "link", "other", NULL };
 static const struct param read_in[] = {
 	SANDBOX_ID,
 	FILE_PATH,
-	{ .name = "offset", .type = T_INT, .max = INT64_MAX, .doc = "First byte; 0 when not given." },
-	{ .name = "length",
-	    .type = T_INT,
-	    .max = LIMIT_FILE_BYTES,
-	    .doc = "At most so many bytes; up to 16 MiB when not given." },
+	IN(T_INT, "offset", "First byte; 0 when not given.", NULL, .max = INT64_MAX),
+	IN(T_INT, "length", "At most so many bytes; up to 16 MiB when not given.", NULL,
+	    .max = LIMIT_FILE_BYTES),
 	{ 0 },
 };
 static const struct param entry_fields[] = {
 	FILE_STAT,
-	OUT_(T_STR, "name", "In its directory.", "\"today.txt\"", .max = 1024),
-	OUT_(T_STR, "path", "From the directory that is listed.", "\"today.txt\"", .max = LIMIT_PATH_BYTES),
+	OUT(T_STR, "name", "In its directory.", "\"today.txt\"", .max = 1024),
+	OUT(T_STR, "path", "From the directory that is listed.", "\"today.txt\"", .max = LIMIT_PATH_BYTES),
 	FILE_LINK,
 	{ 0 },
 };
 const struct param file_entry = { .type = T_OBJ, .fields = entry_fields, .doc = "An entry." };
 static const struct param read_out[] = {
 	FILE_STAT,
-	{ .name = "content",
-	    .type = T_STR,
-	    .max = 2 * LIMIT_FILE_BYTES,
-	    .doc = "Of a file: the bytes asked for.",
-	    .example = "\"hi\\n\"" },
-	{ .name = "enc",
-	    .type = T_ENUM,
-	    .values = encs,
-	    .doc = "Of a file: base64 where they are not text.",
-	    .example = "\"utf8\"" },
-	{ .name = "entries",
-	    .type = T_ARR,
-	    .max = FILE_ENTRIES_MAX,
-	    .fields = &file_entry,
-	    .doc = "Of a directory: what is in it, unsorted." },
-	{ .name = "truncated",
-	    .type = T_BOOL,
-	    .doc = "Of a directory: there are more entries than are listed." },
+	OUT_MAYBE(
+	    T_STR, "content", "Of a file: the bytes asked for.", "\"hi\\n\"", .max = 2 * LIMIT_FILE_BYTES),
+	OUT_MAYBE(T_ENUM, "enc", "Of a file: base64 where they are not text.", "\"utf8\"", .values = encs),
+	OUT_MAYBE(T_ARR, "entries", "Of a directory: what is in it, unsorted.", NULL, .max = FILE_ENTRIES_MAX,
+	    .fields = &file_entry),
+	OUT_MAYBE(T_BOOL, "truncated", "Of a directory: there are more entries than are listed.", NULL),
 	{ 0 },
 };
 static const struct param write_in[] = {
 	SANDBOX_ID,
 	FILE_PATH,
-	{ .name = "content",
-	    .type = T_STR,
-	    .required = true,
-	    .max = 2 * LIMIT_FILE_BYTES,
-	    .doc = "The whole new content.",
-	    .example = "\"hi\\n\"" },
-	{ .name = "enc",
-	    .type = T_ENUM,
-	    .values = encs,
-	    .doc = "How `content` is written; utf8 when not given." },
+	IN_REQUIRED(T_STR, "content", "The whole new content.", "\"hi\\n\"", .max = 2 * LIMIT_FILE_BYTES),
+	IN(T_ENUM, "enc", "How `content` is written; utf8 when not given.", NULL, .values = encs),
 	FILE_MODE,
 	{ 0 },
 };
@@ -76,17 +54,12 @@ static const struct param download_in[] = { SANDBOX_ID, FILE_PATH, { 0 } };
 static const struct param folder_in[] = { SANDBOX_ID, FOLDER_PATH, { 0 } };
 static const struct param unpacked_out[] = {
 	FOLDER_PATH,
-	OUT_(T_INT, "entries", "How many files, directories and links it had.", "3", .max = INT64_MAX),
+	OUT(T_INT, "entries", "How many files, directories and links it had.", "3", .max = INT64_MAX),
 	{ 0 },
 };
 const struct param file_written_out[] = {
 	FILE_PATH,
-	{ .name = "size",
-	    .type = T_INT,
-	    .required = true,
-	    .max = INT64_MAX,
-	    .doc = "Bytes written.",
-	    .example = "3" },
+	OUT(T_INT, "size", "Bytes written.", "3", .max = INT64_MAX),
 	{ 0 },
 };
 
@@ -400,8 +373,7 @@ const struct op sandbox_files_ops[] = {
 	    .routes = { { "GET", "/v1/sandboxes/{id}/files/tar" } },
 	    .summary = "Download a folder",
 	    .doc = "What is in it as a tar, links as they are; pipes, sockets and devices are left out. An "
-		   "archive that could "
-		   "not be finished lacks its end, which every tar program says.",
+		   "archive that could not be finished lacks its end, which every tar program says.",
 	    .scope = "sandboxes",
 	    .in = folder_in,
 	    .status = 200,
@@ -413,12 +385,9 @@ const struct op sandbox_files_ops[] = {
 	    .routes = { { "PUT", "/v1/sandboxes/{id}/files/tar" } },
 	    .summary = "Upload a folder",
 	    .doc = "The body is a tar (not compressed) that is unpacked into the folder `path`, which is "
-		   "made if need be. Files in "
-		   "it replace those that are there. Paths and links that lead out of the workspace, devices "
-		   "and pipes are "
-		   "refused by the entry's name, more than 200000 entries, too; entries before that stay. "
-		   "Permissions come "
-		   "without setuid.",
+		   "made if need be. Files in it replace those that are there. Paths and links that lead out "
+		   "of the workspace, devices and pipes are refused by the entry's name, more than 200000 "
+		   "entries, too; entries before that stay. Permissions come without setuid.",
 	    .scope = "sandboxes",
 	    .in = folder_in,
 	    .out = unpacked_out,

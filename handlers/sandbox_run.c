@@ -24,198 +24,91 @@ static const struct param arg = { .type = T_STR, .max = ARG_BYTES, .doc = "One a
 static const struct param variable = { .type = T_STR, .max = 32768, .doc = "Its value." };
 
 #define RUN_FIELDS                                                                                           \
-	{ .name = "argv",                                                                                    \
-		.type = T_ARR,                                                                               \
-		.min = 1,                                                                                    \
-		.max = 1000,                                                                                 \
-		.fields = &arg,                                                                              \
-		.doc = "The program and its arguments, exactly.",                                            \
-		.example = "[\"python3\",\"-c\",\"print(6*7)\"]" },                                          \
-	    { .name = "command",                                                                             \
-		    .type = T_STR,                                                                           \
-		    .min = 1,                                                                                \
-		    .max = COMMAND_BYTES,                                                                    \
-		    .doc = "Or a line for `sh -c`." },                                                       \
-	    { .name = "dir",                                                                                 \
-		    .type = T_STR,                                                                           \
-		    .min = 1,                                                                                \
-		    .max = LIMIT_PATH_BYTES,                                                                 \
-		    .doc = "Where it runs; the sandbox's workdir." },                                        \
-	    { .name = "stdin",                                                                               \
-		    .type = T_STR,                                                                           \
-		    .max = STDIN_BYTES,                                                                      \
-		    .doc = "Its standard input; nothing when not given." },                                  \
-	    { .name = "env",                                                                                 \
-		    .type = T_MAP,                                                                           \
-		    .max = 200,                                                                              \
-		    .fields = &variable,                                                                     \
-		    .doc = "Laid over the lease's environment." },                                           \
-	    { .name = "timeoutSec",                                                                          \
-		    .type = T_INT,                                                                           \
-		    .min = 1,                                                                                \
-		    .max = LIMIT_COMMAND_S,                                                                  \
-		    .doc = "After this it is killed with everything it started; 300 when not given, with "   \
-			   "`detach` at the "                                                                \
-			   "end of the lease.",                                                              \
-		    .example = "60" },                                                                       \
-	    { .name = "session",                                                                             \
-		    .type = T_STR,                                                                           \
-		    .min = 1,                                                                                \
-		    .max = 64,                                                                               \
-		    .doc = "An open session that its output is told to." },                                  \
-	    { .name = "detach",                                                                              \
-		    .type = T_BOOL,                                                                          \
-		    .doc = "Answer as soon as it runs, with its `id` and `pid`: see list_commands. Its "     \
-			   "output is "                                                                      \
-			   "read with read_command." },                                                      \
-	    { .name = "stdinOpen",                                                                           \
-		    .type = T_BOOL,                                                                          \
-		    .doc = "With `detach` or `stream`: its standard input stays open for write_stdin." },    \
-	{                                                                                                    \
-		.name = "stream", .type = T_BOOL,                                                            \
-		.doc = "Answer with NDJSON as it runs: start, stdout and stderr with offsets, then exit "    \
-		       "(or lost)."                                                                          \
-	}
+	OUT_MAYBE(T_ARR, "argv", "The program and its arguments, exactly.",                                  \
+	    "[\"python3\",\"-c\",\"print(6*7)\"]", .min = 1, .max = 1000, .fields = &arg),                   \
+	    OUT_MAYBE(T_STR, "command", "Or a line for `sh -c`.", NULL, .min = 1, .max = COMMAND_BYTES),     \
+	    OUT_MAYBE(T_STR, "dir", "Where it runs; the sandbox's workdir.", NULL, .min = 1,                 \
+		.max = LIMIT_PATH_BYTES),                                                                    \
+	    OUT_MAYBE(                                                                                       \
+		T_STR, "stdin", "Its standard input; nothing when not given.", NULL, .max = STDIN_BYTES),    \
+	    OUT_MAYBE(                                                                                       \
+		T_MAP, "env", "Laid over the lease's environment.", NULL, .max = 200, .fields = &variable),  \
+	    OUT_MAYBE(T_INT, "timeoutSec",                                                                   \
+		"After this it is killed with everything it started; 300 when not given, with "              \
+		"`detach` at the "                                                                           \
+		"end of the lease.",                                                                         \
+		"60", .min = 1, .max = LIMIT_COMMAND_S),                                                     \
+	    OUT_MAYBE(                                                                                       \
+		T_STR, "session", "An open session that its output is told to.", NULL, .min = 1, .max = 64), \
+	    OUT_MAYBE(T_BOOL, "detach",                                                                      \
+		"Answer as soon as it runs, with its `id` and `pid`: see list_commands. Its "                \
+		"output is "                                                                                 \
+		"read with read_command.",                                                                   \
+		NULL),                                                                                       \
+	    OUT_MAYBE(T_BOOL, "stdinOpen",                                                                   \
+		"With `detach` or `stream`: its standard input stays open for write_stdin.", NULL),          \
+	    OUT_MAYBE(T_BOOL, "stream",                                                                      \
+		"Answer with NDJSON as it runs: start, stdout and stderr with offsets, then exit "           \
+		"(or lost).",                                                                                \
+		NULL)
 
 static const struct param run_in[] = { SANDBOX_ID, RUN_FIELDS, { 0 } };
 static const struct param run_out[] = {
-	{ .name = "id",
-	    .type = T_STR,
-	    .required = true,
-	    .max = 64,
-	    .doc = "The command.",
-	    .example = "\"" CMD "\"" },
+	OUT(T_STR, "id", "The command.", "\"" CMD "\"", .max = 64),
 	OUT_MAYBE(T_INT, "pid", "With `detach`: its first process, as the sandbox numbers them.", "7"),
 	OUT_MAYBE(T_BOOL, "stdinOpen", "With `detach`: write_stdin can write to it.", "false"),
-	{ .name = "exitCode",
-	    .type = T_INT,
-	    .required = true,
-	    .nullable = true,
-	    .max = 255,
-	    .doc = "Null when a signal ended it, and while it runs. 127: not found, 126: not executable.",
-	    .example = "0" },
-	{ .name = "signal",
-	    .type = T_STR,
-	    .required = true,
-	    .nullable = true,
-	    .max = 16,
-	    .doc = "The signal that ended it.",
-	    .example = "null" },
-	{ .name = "stdout",
-	    .type = T_STR,
-	    .max = 2 * LIMIT_OUTPUT_BYTES,
-	    .doc = "Its end, at most 1 MiB; with `detach` there is none yet.",
-	    .example = "\"42\\n\"" },
-	{ .name = "stdoutEnc",
-	    .type = T_ENUM,
-	    .values = encs,
-	    .doc = "base64 where it is not text.",
-	    .example = "\"utf8\"" },
-	{ .name = "stderr",
-	    .type = T_STR,
-	    .max = 2 * LIMIT_OUTPUT_BYTES,
-	    .doc = "Its end, at most 1 MiB; with `detach` there is none yet.",
-	    .example = "\"\"" },
-	{ .name = "stderrEnc",
-	    .type = T_ENUM,
-	    .values = encs,
-	    .doc = "base64 where it is not text.",
-	    .example = "\"utf8\"" },
-	{ .name = "truncated",
-	    .type = T_BOOL,
-	    .doc = "There was more output than is shown.",
-	    .example = "false" },
-	{ .name = "stdoutBytes",
-	    .type = T_INT,
-	    .required = true,
-	    .max = INT64_MAX,
-	    .doc = "All that it wrote.",
-	    .example = "3" },
-	{ .name = "stderrBytes",
-	    .type = T_INT,
-	    .required = true,
-	    .max = INT64_MAX,
-	    .doc = "All that it wrote.",
-	    .example = "0" },
-	{ .name = "timedOut",
-	    .type = T_BOOL,
-	    .required = true,
-	    .doc = "Its time ran out.",
-	    .example = "false" },
-	{ .name = "stopped",
-	    .type = T_BOOL,
-	    .required = true,
-	    .doc = "Somebody stopped it.",
-	    .example = "false" },
-	{ .name = "oom",
-	    .type = T_BOOL,
-	    .required = true,
-	    .doc = "The sandbox's memory ran out.",
-	    .example = "false" },
-	{ .name = "durationMs",
-	    .type = T_INT,
-	    .required = true,
-	    .max = INT64_MAX,
-	    .doc = "How long it ran.",
-	    .example = "31" },
-	{ .name = "message",
-	    .type = T_STR,
-	    .required = true,
-	    .nullable = true,
-	    .max = 300,
-	    .doc = "Why it could not run, or died.",
-	    .example = "null" },
+	OUT_NULL(T_INT, "exitCode",
+	    "Null when a signal ended it, and while it runs. 127: not found, 126: not executable.", "0",
+	    .max = 255),
+	OUT_NULL(T_STR, "signal", "The signal that ended it.", "null", .max = 16),
+	OUT_MAYBE(T_STR, "stdout", "Its end, at most 1 MiB; with `detach` there is none yet.", "\"42\\n\"",
+	    .max = 2 * LIMIT_OUTPUT_BYTES),
+	OUT_MAYBE(T_ENUM, "stdoutEnc", "base64 where it is not text.", "\"utf8\"", .values = encs),
+	OUT_MAYBE(T_STR, "stderr", "Its end, at most 1 MiB; with `detach` there is none yet.", "\"\"",
+	    .max = 2 * LIMIT_OUTPUT_BYTES),
+	OUT_MAYBE(T_ENUM, "stderrEnc", "base64 where it is not text.", "\"utf8\"", .values = encs),
+	OUT_MAYBE(T_BOOL, "truncated", "There was more output than is shown.", "false"),
+	OUT(T_INT, "stdoutBytes", "All that it wrote.", "3", .max = INT64_MAX),
+	OUT(T_INT, "stderrBytes", "All that it wrote.", "0", .max = INT64_MAX),
+	OUT(T_BOOL, "timedOut", "Its time ran out.", "false"),
+	OUT(T_BOOL, "stopped", "Somebody stopped it.", "false"),
+	OUT(T_BOOL, "oom", "The sandbox's memory ran out.", "false"),
+	OUT(T_INT, "durationMs", "How long it ran.", "31", .max = INT64_MAX),
+	OUT_NULL(T_STR, "message", "Why it could not run, or died.", "null", .max = 300),
 	{ 0 },
 };
 static const char *const line_types[] = { "start", "stdout", "stderr", "exit", "lost", "ping", "reconnect",
 	NULL };
 static const struct param line_out[] = {
-	{ .name = "type",
-	    .type = T_ENUM,
-	    .required = true,
-	    .values = line_types,
-	    .doc = "`exit` is the last line of a command, `lost` that of one whose end nobody knows. "
-		   "`reconnect`: this server "
-		   "is about to stop; read_command goes on.",
-	    .example = "\"stdout\"" },
-	{ .name = "id", .type = T_STR, .doc = "Of `start`: the command." },
-	{ .name = "pid", .type = T_INT, .doc = "Of `start`: its process in the sandbox." },
-	{ .name = "data",
-	    .type = T_STR,
-	    .max = LIMIT_LINE_BYTES,
-	    .doc = "Of `stdout` and `stderr`.",
-	    .example = "\"42\\n\"" },
-	{ .name = "enc", .type = T_ENUM, .values = encs, .doc = "Of `data`.", .example = "\"utf8\"" },
-	{ .name = "offset", .type = T_INT, .doc = "Where `data` begins in its stream.", .example = "0" },
-	{ .name = "exitCode", .type = T_INT, .nullable = true, .doc = "Of `exit`, like the fields below." },
-	{ .name = "signal", .type = T_STR, .nullable = true, .doc = "The signal that ended it." },
-	{ .name = "timedOut", .type = T_BOOL, .doc = "Its time ran out." },
-	{ .name = "stopped", .type = T_BOOL, .doc = "Somebody stopped it." },
-	{ .name = "oom", .type = T_BOOL, .doc = "The sandbox's memory ran out." },
-	{ .name = "durationMs", .type = T_INT, .doc = "How long it ran." },
-	{ .name = "stdoutBytes", .type = T_INT, .doc = "All that it wrote." },
-	{ .name = "stderrBytes", .type = T_INT, .doc = "All that it wrote." },
-	{ .name = "message", .type = T_STR, .nullable = true, .doc = "Of `exit` and `lost`: why." },
-	{ .name = "cmd", .type = T_STR, .doc = "Of `reconnect`: the command." },
-	{ .name = "stdout", .type = T_INT, .doc = "Of `reconnect`: `from` for read_command." },
-	{ .name = "stderr", .type = T_INT, .doc = "Of `reconnect`: `fromStderr`." },
+	OUT(T_ENUM, "type",
+	    "`exit` is the last line of a command, `lost` that of one whose end nobody knows. `reconnect`: "
+	    "this server is about to stop; read_command goes on.",
+	    "\"stdout\"", .values = line_types),
+	OUT_MAYBE(T_STR, "id", "Of `start`: the command.", NULL),
+	OUT_MAYBE(T_INT, "pid", "Of `start`: its process in the sandbox.", NULL),
+	OUT_MAYBE(T_STR, "data", "Of `stdout` and `stderr`.", "\"42\\n\"", .max = LIMIT_LINE_BYTES),
+	OUT_MAYBE(T_ENUM, "enc", "Of `data`.", "\"utf8\"", .values = encs),
+	OUT_MAYBE(T_INT, "offset", "Where `data` begins in its stream.", "0"),
+	OUT_MAYBE(T_INT, "exitCode", "Of `exit`, like the fields below.", NULL, .nullable = true),
+	OUT_MAYBE(T_STR, "signal", "The signal that ended it.", NULL, .nullable = true),
+	OUT_MAYBE(T_BOOL, "timedOut", "Its time ran out.", NULL),
+	OUT_MAYBE(T_BOOL, "stopped", "Somebody stopped it.", NULL),
+	OUT_MAYBE(T_BOOL, "oom", "The sandbox's memory ran out.", NULL),
+	OUT_MAYBE(T_INT, "durationMs", "How long it ran.", NULL),
+	OUT_MAYBE(T_INT, "stdoutBytes", "All that it wrote.", NULL),
+	OUT_MAYBE(T_INT, "stderrBytes", "All that it wrote.", NULL),
+	OUT_MAYBE(T_STR, "message", "Of `exit` and `lost`: why.", NULL, .nullable = true),
+	OUT_MAYBE(T_STR, "cmd", "Of `reconnect`: the command.", NULL),
+	OUT_MAYBE(T_INT, "stdout", "Of `reconnect`: `from` for read_command.", NULL),
+	OUT_MAYBE(T_INT, "stderr", "Of `reconnect`: `fromStderr`.", NULL),
 	{ 0 },
 };
 static const struct param output_in[] = {
 	SANDBOX_ID,
-	{ .name = "cmd",
-	    .type = T_STR,
-	    .required = true,
-	    .min = 1,
-	    .max = 64,
-	    .doc = "The command.",
-	    .example = "\"" CMD "\"" },
-	{ .name = "from",
-	    .type = T_INT,
-	    .max = INT64_MAX,
-	    .doc = "First byte wanted: of stdout, or of the one `stream`." },
-	{ .name = "fromStderr", .type = T_INT, .max = INT64_MAX, .doc = "First byte wanted of stderr." },
-	{ .name = "stream", .type = T_ENUM, .values = streams, .doc = "Only this stream." },
+	IN_ID("cmd", "The command.", "\"" CMD "\""),
+	IN(T_INT, "from", "First byte wanted: of stdout, or of the one `stream`.", NULL, .max = INT64_MAX),
+	IN(T_INT, "fromStderr", "First byte wanted of stderr.", NULL, .max = INT64_MAX),
+	IN(T_ENUM, "stream", "Only this stream.", NULL, .values = streams),
 	{ 0 },
 };
 
@@ -409,8 +302,7 @@ static json_t *run(struct ctx *c, json_t *in, struct err *e)
 static json_t *unknown(const char *cmd, struct err *e)
 {
 	(void)err_replace(e, ERR_CONFLICT,
-	    "It is not known whether the first request started %s; look what is there, and take a "
-	    "new key.",
+	    "It is not known whether the first request started %s; look what is there, and take a new key.",
 	    cmd);
 	e->reason = "outcome_unknown";
 	return NULL;
@@ -503,8 +395,7 @@ const struct op sandbox_run_ops[] = {
 	    .routes = { { "POST", "/v1/sandboxes/run" }, { "POST", "/v1/sandboxes/{id}/run" } },
 	    .summary = "Run a command",
 	    .doc = "Answers when it has ended, with its exit and the end of its output; a non-zero exit is "
-		   "an answer, not an error. It "
-		   "outlives this request: read_command reads it again.",
+		   "an answer, not an error. It outlives this request: read_command reads it again.",
 	    .scope = "sandboxes",
 	    .in = run_in,
 	    .out = run_out,

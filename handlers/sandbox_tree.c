@@ -10,22 +10,15 @@ static const struct param stat_out[] = { FILE_PATH, FILE_STAT, FILE_LINK, { 0 } 
 static const struct param list_in[] = {
 	SANDBOX_ID,
 	FOLDER_PATH,
-	{ .name = "depth",
-	    .type = T_INT,
-	    .min = 1,
-	    .max = FILE_DEPTH_MAX,
-	    .doc = "How many directories below each other are listed; 1 when not given.",
-	    .example = "2" },
-	{ .name = "limit",
-	    .type = T_INT,
-	    .min = 1,
-	    .max = FILE_ENTRIES_MAX,
-	    .doc = "How many entries at most; 10000 when not given." },
+	IN(T_INT, "depth", "How many directories below each other are listed; 1 when not given.", "2",
+	    .min = 1, .max = FILE_DEPTH_MAX),
+	IN(T_INT, "limit", "How many entries at most; 10000 when not given.", NULL, .min = 1,
+	    .max = FILE_ENTRIES_MAX),
 	{ 0 },
 };
 static const struct param list_out[] = {
 	FOLDER_PATH,
-	OUT_(T_ARR, "entries",
+	OUT(T_ARR, "entries",
 	    "What is in it, unsorted, each directory before what is in it. Links are not followed.", "[]",
 	    .max = FILE_ENTRIES_MAX, .fields = &file_entry),
 	OUT(T_BOOL, "truncated",
@@ -36,11 +29,8 @@ static const struct param list_out[] = {
 static const struct param mkdir_in[] = {
 	SANDBOX_ID,
 	FOLDER_PATH,
-	{ .name = "mode",
-	    .type = T_STR,
-	    .min = 3,
-	    .max = FILE_MODE_BYTES,
-	    .doc = "Permissions in octal; 0755 when not given." },
+	IN(T_STR, "mode", "Permissions in octal; 0755 when not given.", NULL, .min = 3,
+	    .max = FILE_MODE_BYTES),
 	{ 0 },
 };
 static const struct param mkdir_out[] = {
@@ -53,11 +43,10 @@ static const struct param move_in[] = {
 	SANDBOX_ID,
 	FILE_TEXT("from", "What is moved. A link itself, not what it leads to.", "\"notes/today.txt\""),
 	FILE_TEXT("to", "Its new path, name included.", "\"notes/done.txt\""),
-	{ .name = "replace",
-	    .type = T_BOOL,
-	    .doc =
-		"When something is at `to`: a file takes a file's place, a directory that of an empty one. "
-		"Otherwise, and when not given, that is a 409." },
+	IN(T_BOOL, "replace",
+	    "When something is at `to`: a file takes a file's place, a directory that of an empty one. "
+	    "Otherwise, and when not given, that is a 409.",
+	    NULL),
 	{ 0 },
 };
 static const struct param move_out[] = {
@@ -69,14 +58,13 @@ static const struct param move_out[] = {
 static const struct param remove_in[] = {
 	SANDBOX_ID,
 	FILE_PATH,
-	{ .name = "recursive",
-	    .type = T_BOOL,
-	    .doc = "A directory with everything in it; else one that is not empty is a 409." },
+	IN(T_BOOL, "recursive", "A directory with everything in it; else one that is not empty is a 409.",
+	    NULL),
 	{ 0 },
 };
 static const struct param remove_out[] = {
 	FILE_PATH,
-	OUT_(T_INT, "removed", "How many files, links and directories went.", "1", .max = INT64_MAX),
+	OUT(T_INT, "removed", "How many files, links and directories went.", "1", .max = INT64_MAX),
 	{ 0 },
 };
 
@@ -181,8 +169,7 @@ const struct op sandbox_tree_ops[] = {
 	    .routes = { { "POST", "/v1/sandboxes/move" }, { "POST", "/v1/sandboxes/{id}/files/move" } },
 	    .summary = "Move or rename a file or a directory",
 	    .doc = "In one step; the directories above `to` are made. Between two disks of a sandbox "
-		   "(`/work` and "
-		   "`/mnt/data`) nothing is moved: that is a 409.",
+		   "(`/work` and `/mnt/data`) nothing is moved: that is a 409.",
 	    .scope = "sandboxes",
 	    .in = move_in,
 	    .out = move_out,

@@ -9,26 +9,21 @@
 static const struct param watch_in[] = {
 	SANDBOX_ID,
 	FILE_TEXT("path", "A directory or a file; absolute, or from the sandbox's workdir.", "\"notes\""),
-	{ .name = "recursive",
-	    .type = T_BOOL,
-	    .doc = "Everything below it, too; else what is in it directly." },
+	IN(T_BOOL, "recursive", "Everything below it, too; else what is in it directly.", NULL),
 	{ 0 },
 };
 static const char *const types[] = { "start", "create", "write", "remove", "rename", "chmod", "overflow",
 	"end", "lost", "reconnect", "ping", NULL };
 static const struct param watch_line[] = {
-	OUT_(T_ENUM, "type",
+	OUT(T_ENUM, "type",
 	    "start: from now on everything is told. overflow: something was not, so look again. end: the "
-	    "path itself "
-	    "has gone. lost: the sandbox has. reconnect: this host ends, watch again.",
+	    "path itself has gone. lost: the sandbox has. reconnect: this host ends, watch again.",
 	    "\"create\"", .values = types),
-	{ .name = "path",
-	    .type = T_STR,
-	    .max = LIMIT_PATH_BYTES,
-	    .doc = "What changed, from the path that is watched; empty for that itself." },
-	{ .name = "from", .type = T_STR, .max = LIMIT_PATH_BYTES, .doc = "Of a rename: where it was." },
-	{ .name = "dir", .type = T_BOOL, .doc = "Is it a directory?" },
-	{ .name = "message", .type = T_STR, .max = 480, .doc = "Of lost: why." },
+	OUT_MAYBE(T_STR, "path", "What changed, from the path that is watched; empty for that itself.", NULL,
+	    .max = LIMIT_PATH_BYTES),
+	OUT_MAYBE(T_STR, "from", "Of a rename: where it was.", NULL, .max = LIMIT_PATH_BYTES),
+	OUT_MAYBE(T_BOOL, "dir", "Is it a directory?", NULL),
+	OUT_MAYBE(T_STR, "message", "Of lost: why.", NULL, .max = 480),
 	{ 0 },
 };
 
@@ -94,9 +89,8 @@ const struct op sandbox_watch_ops[] = {
 	    .routes = { { "POST", "/v1/sandboxes/watch" }, { "GET", "/v1/sandboxes/{id}/files/watch" } },
 	    .summary = "Be told of changes as they happen",
 	    .doc = "A stream, NDJSON or SSE: `start`, then a line for each change until the reader leaves or "
-		   "the path is "
-		   "gone. What comes from elsewhere is a `create`, what goes there a `remove`. Links are not "
-		   "followed.",
+		   "the path is gone. What comes from elsewhere is a `create`, what goes there a `remove`. "
+		   "Links are not followed.",
 	    .scope = "sandboxes",
 	    .in = watch_in,
 	    .out = watch_line,

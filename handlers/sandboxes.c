@@ -19,43 +19,24 @@ static const char *const reaches[] = { "none", "proxy", "open", NULL };
 static const struct param variable = { .type = T_STR, .max = 32768, .doc = "Its value." };
 
 static const struct param limits_in[] = {
-	{ .name = "memoryMb",
-	    .type = T_INT,
-	    .min = 64,
-	    .max = 1 << 20,
-	    .doc = "Memory in MiB; at most 8192 where the deployment sets nothing else.",
-	    .example = "1024" },
-	{ .name = "cpus",
-	    .type = T_NUM,
-	    .least = 0.1,
-	    .max = 1024,
-	    .doc = "Processors, also a part of one; at most 8 where the deployment sets nothing else.",
-	    .example = "1.5" },
-	{ .name = "pids",
-	    .type = T_INT,
-	    .min = 16,
-	    .max = 1000000,
-	    .doc = "Processes and threads; at most 4096 where the deployment sets nothing else.",
-	    .example = "256" },
-	{ .name = "diskMb",
-	    .type = T_INT,
-	    .min = 16,
-	    .max = 1 << 20,
-	    .doc = "All writable file systems together, in MiB; they count as memory, of which they are at "
-		   "most three quarters.",
-	    .example = "1024" },
+	IN(T_INT, "memoryMb", "Memory in MiB; at most 8192 where the deployment sets nothing else.", "1024",
+	    .min = 64, .max = 1 << 20),
+	IN(T_NUM, "cpus", "Processors, also a part of one; at most 8 where the deployment sets nothing else.",
+	    "1.5", .least = 0.1, .max = 1024),
+	IN(T_INT, "pids", "Processes and threads; at most 4096 where the deployment sets nothing else.",
+	    "256", .min = 16, .max = 1000000),
+	IN(T_INT, "diskMb",
+	    "All writable file systems together, in MiB; they count as memory, of which they are at most "
+	    "three quarters.",
+	    "1024", .min = 16, .max = 1 << 20),
 	{ 0 },
 };
 #define MOUNT_PLACE(where, usual)                                                                            \
-	{ .name = "path",                                                                                    \
-		.type = T_STR,                                                                               \
-		.min = 1,                                                                                    \
-		.max = 120,                                                                                  \
-		.doc = "Where it is in the sandbox, below /mnt; " usual " when not given." },                \
-	{                                                                                                    \
-		.name = "hostPath", .type = T_STR, .min = 1, .max = 1024,                                    \
-		.doc = "A directory of the node, below one that the deployment lists for the org" where      \
-	}
+	IN(T_STR, "path", "Where it is in the sandbox, below /mnt; " usual " when not given.", NULL,         \
+	    .min = 1, .max = 120),                                                                           \
+	    IN(T_STR, "hostPath",                                                                            \
+		"A directory of the node, below one that the deployment lists for the org" where, NULL,      \
+		.min = 1, .max = 1024)
 #define MOUNT_SCRATCH "; scratch space when not given."
 #define MOUNT_NEEDED  "; needed."
 static const struct param outputs_in[] = { MOUNT_PLACE(MOUNT_SCRATCH, "/mnt/user-data/outputs"), { 0 } };
@@ -64,229 +45,106 @@ static const struct param uploads_in[] = { MOUNT_PLACE(MOUNT_NEEDED, "/mnt/user-
 static const struct param results_in[] = { MOUNT_PLACE(MOUNT_NEEDED, "/mnt/user-data/tool_results"), { 0 } };
 static const struct param transcripts_in[] = { MOUNT_PLACE(MOUNT_NEEDED, "/mnt/transcripts"), { 0 } };
 static const struct param skill_in[] = {
-	{ .name = "id",
-	    .type = T_STR,
-	    .required = true,
-	    .min = 1,
-	    .max = 64,
-	    .doc = "Letters, digits, `_`, `.` and `-`." },
+	IN_REQUIRED(T_STR, "id", "Letters, digits, `_`, `.` and `-`.", NULL, .min = 1, .max = 64),
 	MOUNT_PLACE(MOUNT_NEEDED, "/mnt/skills/ and the id"),
 	{ 0 },
 };
 static const struct param one_skill = { .type = T_OBJ, .fields = skill_in, .doc = "One skill." };
 static const struct param mounts_in[] = {
-	{ .name = "outputs",
-	    .type = T_OBJ,
-	    .fields = outputs_in,
-	    .doc = "Can be written. Needed in a layout." },
-	{ .name = "scratch", .type = T_OBJ, .fields = scratch_in, .doc = "Can be written." },
-	{ .name = "uploads", .type = T_OBJ, .fields = uploads_in, .doc = "Read-only." },
-	{ .name = "toolResults", .type = T_OBJ, .fields = results_in, .doc = "Read-only." },
-	{ .name = "transcripts", .type = T_OBJ, .fields = transcripts_in, .doc = "Read-only." },
-	{ .name = "skills", .type = T_ARR, .max = 20, .fields = &one_skill, .doc = "Read-only." },
+	IN(T_OBJ, "outputs", "Can be written. Needed in a layout.", NULL, .fields = outputs_in),
+	IN(T_OBJ, "scratch", "Can be written.", NULL, .fields = scratch_in),
+	IN(T_OBJ, "uploads", "Read-only.", NULL, .fields = uploads_in),
+	IN(T_OBJ, "toolResults", "Read-only.", NULL, .fields = results_in),
+	IN(T_OBJ, "transcripts", "Read-only.", NULL, .fields = transcripts_in),
+	IN(T_ARR, "skills", "Read-only.", NULL, .max = 20, .fields = &one_skill),
 	{ 0 },
 };
 static const struct param lease_in[] = {
-	{ .name = "class",
-	    .type = T_ENUM,
-	    .values = classes,
-	    .doc = "What it is for: exec for a task, dev for a project that is worked on for longer. desktop "
-		   "needs an image, which there is none of in this version.",
-	    .example = "\"exec\"" },
-	{ .name = "project",
-	    .type = T_STR,
-	    .min = 1,
-	    .max = 200,
-	    .doc =
-		"Works in /work, on the project's volume, which outlives the lease. Its slug counts: \"Deep "
-		"Research\" is deep-research. A project has one live sandbox: where there is one of the same "
-		"class and runtime it is given back, otherwise this is a 409 that names it. Needed for "
-		"dev." },
-	{ .name = "session",
-	    .type = T_STR,
-	    .min = 1,
-	    .max = 64,
-	    .doc = "Has this session's state directory at /state, with HOME in it, as the session's sandbox "
-		   "before it left them. It is deleted when the session is over; without a session /state is "
-		   "scratch space." },
-	{ .name = "image",
-	    .type = T_STR,
-	    .min = 1,
-	    .max = 300,
-	    .doc = "Only `host` in this version.",
-	    .example = "\"host\"" },
-	{ .name = "runtime",
-	    .type = T_STR,
-	    .min = 1,
-	    .max = 64,
-	    .doc = "The isolation boundary: runc, gvisor, kata-clh, kata-fc. It is given or refused, never "
-		   "replaced. The deployment "
-		   "decides when not given." },
-	{ .name = "ttlSec",
-	    .type = T_INT,
-	    .min = 10,
-	    .max = 2592000,
-	    .doc = "Length of the lease in seconds; 900 for exec and 14400 for dev when not given. At most "
-		   "86400 where the "
-		   "deployment sets nothing else.",
-	    .example = "600" },
-	{ .name = "id",
-	    .type = T_STR,
-	    .min = 1,
-	    .max = 64,
-	    .doc = "Resume this sandbox if it still runs; otherwise another one is leased, as its id says. "
-		   "The other fields are then "
-		   "those of the new one." },
-	{ .name = "network",
-	    .type = T_OBJ,
-	    .fields = network_in,
-	    .doc = "What it may reach; nothing when not given. It can be changed while the sandbox runs." },
-	{ .name = "env",
-	    .type = T_MAP,
-	    .max = 200,
-	    .fields = &variable,
-	    .doc = "Environment of every command. Nothing secret. Names beginning with SANDBOX_ are "
-		   "the sandbox's own; those of the proxy (HTTP_PROXY and its like) are, too, and refused.",
-	    .example = "{\"LANG\":\"C.UTF-8\"}" },
-	{ .name = "limits",
-	    .type = T_OBJ,
-	    .fields = limits_in,
-	    .doc = "Beyond the deployment's maximum they are refused." },
-	{ .name = "mounts",
-	    .type = T_OBJ,
-	    .fields = mounts_in,
-	    .doc = "A layout of mounts; commands then start in `outputs`, and files are read in any of them "
-		   "and written in `outputs` and `scratch` only." },
+	IN(T_ENUM, "class",
+	    "What it is for: exec for a task, dev for a project that is worked on for longer. desktop needs "
+	    "an image, which there is none of in this version.",
+	    "\"exec\"", .values = classes),
+	IN(T_STR, "project",
+	    "Works in /work, on the project's volume, which outlives the lease. Its slug counts: \"Deep "
+	    "Research\" is deep-research. A project has one live sandbox: where there is one of the same "
+	    "class and runtime it is given back, otherwise this is a 409 that names it. Needed for dev.",
+	    NULL, .min = 1, .max = 200),
+	IN(T_STR, "session",
+	    "Has this session's state directory at /state, with HOME in it, as the session's sandbox before "
+	    "it left them. It is deleted when the session is over; without a session /state is scratch "
+	    "space.",
+	    NULL, .min = 1, .max = 64),
+	IN(T_STR, "image", "Only `host` in this version.", "\"host\"", .min = 1, .max = 300),
+	IN(T_STR, "runtime",
+	    "The isolation boundary: runc, gvisor, kata-clh, kata-fc. It is given or refused, never "
+	    "replaced. The deployment decides when not given.",
+	    NULL, .min = 1, .max = 64),
+	IN(T_INT, "ttlSec",
+	    "Length of the lease in seconds; 900 for exec and 14400 for dev when not given. At most 86400 "
+	    "where the deployment sets nothing else.",
+	    "600", .min = 10, .max = 2592000),
+	IN(T_STR, "id",
+	    "Resume this sandbox if it still runs; otherwise another one is leased, as its id says. The "
+	    "other fields are then those of the new one.",
+	    NULL, .min = 1, .max = 64),
+	IN(T_OBJ, "network",
+	    "What it may reach; nothing when not given. It can be changed while the sandbox runs.", NULL,
+	    .fields = network_in),
+	IN(T_MAP, "env",
+	    "Environment of every command. Nothing secret. Names beginning with SANDBOX_ are the sandbox's "
+	    "own; those of the proxy (HTTP_PROXY and its like) are, too, and refused.",
+	    "{\"LANG\":\"C.UTF-8\"}", .max = 200, .fields = &variable),
+	IN(T_OBJ, "limits", "Beyond the deployment's maximum they are refused.", NULL, .fields = limits_in),
+	IN(T_OBJ, "mounts",
+	    "A layout of mounts; commands then start in `outputs`, and files are read in any of them and "
+	    "written in `outputs` and `scratch` only.",
+	    NULL, .fields = mounts_in),
 	{ 0 },
 };
 static const struct param isolation_out[] = {
-	{ .name = "kernel",
-	    .type = T_BOOL,
-	    .required = true,
-	    .doc = "Has it a kernel of its own.",
-	    .example = "false" },
-	{ .name = "network",
-	    .type = T_ENUM,
-	    .required = true,
-	    .values = reaches,
-	    .doc = "none: nothing. proxy: what its policy allows, through the egress boundary only.",
-	    .example = "\"none\"" },
-	{ .name = "tier",
-	    .type = T_INT,
-	    .required = true,
-	    .max = 2,
-	    .doc = "2: nothing can be reached that its policy does not name. 1: more can (allow-all, or a "
-		   "deployment that observes). 0: not isolated.",
-	    .example = "2" },
+	OUT(T_BOOL, "kernel", "Has it a kernel of its own.", "false"),
+	OUT(T_ENUM, "network",
+	    "none: nothing. proxy: what its policy allows, through the egress boundary only.", "\"none\"",
+	    .values = reaches),
+	OUT(T_INT, "tier",
+	    "2: nothing can be reached that its policy does not name. 1: more can (allow-all, or a "
+	    "deployment that observes). 0: not isolated.",
+	    "2", .max = 2),
 	{ 0 },
 };
 #define SANDBOX_FIELDS                                                                                       \
-	SANDBOX_ID,                                                                                          \
-	    { .name = "class",                                                                               \
-		    .type = T_ENUM,                                                                          \
-		    .required = true,                                                                        \
-		    .values = classes,                                                                       \
-		    .doc = "What is installed.",                                                             \
-		    .example = "\"exec\"" },                                                                 \
-	    { .name = "project",                                                                             \
-		    .type = T_STR,                                                                           \
-		    .required = true,                                                                        \
-		    .nullable = true,                                                                        \
-		    .max = 200,                                                                              \
-		    .doc = "The slug of its project.",                                                       \
-		    .example = "null" },                                                                     \
-	    { .name = "status",                                                                              \
-		    .type = T_ENUM,                                                                          \
-		    .required = true,                                                                        \
-		    .values = states,                                                                        \
-		    .doc = "Where its life stands.",                                                         \
-		    .example = "\"running\"" },                                                              \
-	    { .name = "image",                                                                               \
-		    .type = T_STR,                                                                           \
-		    .required = true,                                                                        \
-		    .max = 300,                                                                              \
-		    .doc = "`host`: the host's programs under a root of its own.",                           \
-		    .example = "\"host\"" },                                                                 \
-	    { .name = "runtime",                                                                             \
-		    .type = T_STR,                                                                           \
-		    .required = true,                                                                        \
-		    .max = 16,                                                                               \
-		    .doc = "The boundary it got; empty is the host's default.",                              \
-		    .example = "\"\"" },                                                                     \
-	    { .name = "isolation",                                                                           \
-		    .type = T_OBJ,                                                                           \
-		    .required = true,                                                                        \
-		    .fields = isolation_out,                                                                 \
-		    .doc = "What is enforced." },                                                            \
-	    { .name = "workdir",                                                                             \
-		    .type = T_STR,                                                                           \
-		    .required = true,                                                                        \
-		    .max = 200,                                                                              \
-		    .doc = "Where commands start.",                                                          \
-		    .example = "\"/mnt/data\"" },                                                            \
-	    { .name = "network",                                                                             \
-		    .type = T_OBJ,                                                                           \
-		    .required = true,                                                                        \
-		    .fields = network_out,                                                                   \
-		    .doc = "The policy in force." },                                                         \
-	    { .name = "volume",                                                                              \
-		    .type = T_STR,                                                                           \
-		    .required = true,                                                                        \
-		    .nullable = true,                                                                        \
-		    .doc = "Its disk that outlives the lease.",                                              \
-		    .example = "null" },                                                                     \
-	    { .name = "node",                                                                                \
-		    .type = T_STR,                                                                           \
-		    .required = true,                                                                        \
-		    .max = 200,                                                                              \
-		    .doc = "The host it is on.",                                                             \
-		    .example = "\"node1\"" },                                                                \
-	    { .name = "error",                                                                               \
-		    .type = T_STR,                                                                           \
-		    .required = true,                                                                        \
-		    .nullable = true,                                                                        \
-		    .max = 1000,                                                                             \
-		    .doc = "Why it is in error: its last words.",                                            \
-		    .example = "null" },                                                                     \
-	    { .name = "createdAt",                                                                           \
-		    .type = T_TIME,                                                                          \
-		    .required = true,                                                                        \
-		    .doc = "When it was leased.",                                                            \
-		    .example = "\"2026-01-31T12:00:00.000Z\"" },                                             \
-	    { .name = "lastUsedAt",                                                                          \
-		    .type = T_TIME,                                                                          \
-		    .required = true,                                                                        \
-		    .doc = "When it was last worked with.",                                                  \
-		    .example = "\"2026-01-31T12:00:00.000Z\"" },                                             \
-	{                                                                                                    \
-		.name = "expiresAt", .type = T_TIME, .required = true,                                       \
-		.doc = "When the lease ends by itself.", .example = "\"2026-01-31T12:10:00.000Z\""           \
-	}
+	SANDBOX_ID, OUT(T_ENUM, "class", "What is installed.", "\"exec\"", .values = classes),               \
+	    OUT_NULL(T_STR, "project", "The slug of its project.", "null", .max = 200),                      \
+	    OUT(T_ENUM, "status", "Where its life stands.", "\"running\"", .values = states),                \
+	    OUT(T_STR, "image", "`host`: the host's programs under a root of its own.", "\"host\"",          \
+		.max = 300),                                                                                 \
+	    OUT(T_STR, "runtime", "The boundary it got; empty is the host's default.", "\"\"", .max = 16),   \
+	    OUT(T_OBJ, "isolation", "What is enforced.", NULL, .fields = isolation_out),                     \
+	    OUT(T_STR, "workdir", "Where commands start.", "\"/mnt/data\"", .max = 200),                     \
+	    OUT(T_OBJ, "network", "The policy in force.", NULL, .fields = network_out),                      \
+	    OUT_NULL(T_STR, "volume", "Its disk that outlives the lease.", "null"),                          \
+	    OUT(T_STR, "node", "The host it is on.", "\"node1\"", .max = 200),                               \
+	    OUT_NULL(T_STR, "error", "Why it is in error: its last words.", "null", .max = 1000),            \
+	    OUT(T_TIME, "createdAt", "When it was leased.", "\"2026-01-31T12:00:00.000Z\""),                 \
+	    OUT(T_TIME, "lastUsedAt", "When it was last worked with.", "\"2026-01-31T12:00:00.000Z\""),      \
+	    OUT(T_TIME, "expiresAt", "When the lease ends by itself.", "\"2026-01-31T12:10:00.000Z\"")
 
 static const struct param sandbox_out[] = { SANDBOX_FIELDS, { 0 } };
 static const struct param id_in[] = { SANDBOX_ID, { 0 } };
-static const struct param list_in[] = { LIST_PARAMS, { 0 } };
 static const struct param list_out[] = {
 	LIST_OUT(sandbox_out, "Sandboxes of the org, also ended ones, newest first."), { 0 }
 };
 static const struct param stop_out[] = {
-	{ .name = "stopped",
-	    .type = T_INT,
-	    .required = true,
-	    .max = INT32_MAX,
-	    .doc = "How many commands that ended; 0 when nothing ran.",
-	    .example = "1" },
+	OUT(T_INT, "stopped", "How many commands that ended; 0 when nothing ran.", "1", .max = INT32_MAX),
 	{ 0 },
 };
 static const struct param end_in[] = {
 	SANDBOX_ID,
-	{ .name = "purge",
-	    .type = T_BOOL,
-	    .doc = "Delete the project's volume, too, with everything in it. A 409 while another sandbox has "
-		   "it." },
+	IN(T_BOOL, "purge",
+	    "Delete the project's volume, too, with everything in it. A 409 while another sandbox has it.",
+	    NULL),
 	{ 0 },
 };
-static const struct param end_out[] = { { 0 } };
 
 int sandbox_use(struct ctx *c, const json_t *in, struct box_addr *a, struct err *e)
 {
@@ -400,10 +258,8 @@ const struct op sandboxes_ops[] = {
 	    .summary = "Lease a sandbox",
 	    .doc =
 		"An isolated computer for a limited time. It reaches what `network` allows, through the "
-		"egress boundary, and nothing else. 201 with a new one, 200 with "
-		"the one named by `id`. "
-		"503 with its last words when it could not be started, 507 when the disk for its volume is "
-		"full.",
+		"egress boundary, and nothing else. 201 with a new one, 200 with the one named by `id`. 503 "
+		"with its last words when it could not be started, 507 when the disk for its volume is full.",
 	    .scope = "sandboxes",
 	    .in = lease_in,
 	    .out = sandbox_out,
@@ -418,7 +274,7 @@ const struct op sandboxes_ops[] = {
 	    .summary = "List sandboxes",
 	    .doc = "The org's sandboxes, newest first, also those that have ended.",
 	    .scope = "sandboxes",
-	    .in = list_in,
+	    .in = op_list_in,
 	    .out = list_out,
 	    .status = 200,
 	    .flags = OP_TOOL,
@@ -453,11 +309,10 @@ const struct op sandboxes_ops[] = {
 	    .routes = { { "POST", "/v1/sandboxes/end" }, { "DELETE", "/v1/sandboxes/{id}" } },
 	    .summary = "End a sandbox",
 	    .doc = "Releases it; answers when it is really gone. The project's volume stays, unless `purge` "
-		   "says "
-		   "otherwise. Ending one that has ended is fine.",
+		   "says otherwise. Ending one that has ended is fine.",
 	    .scope = "sandboxes",
 	    .in = end_in,
-	    .out = end_out,
+	    .out = op_none,
 	    .status = 200,
 	    .flags = OP_TOOL | OP_LONG,
 	    .run = end,

@@ -24,18 +24,8 @@ static const char *const types[] = { "status", "step", "tool-call", "log", "mess
 static const struct param session_out[] = {
 	OUT(T_STR, "id", "Its id; sortable by creation.", "\"" SES "\""),
 	OUT(T_STR, "kind", "What narrates into it.", "\"coding\""),
-	{ .name = "title",
-	    .type = T_STR,
-	    .required = true,
-	    .max = 4096,
-	    .doc = "One line for people; may be empty.",
-	    .example = "\"Greet in French\"" },
-	{ .name = "state",
-	    .type = T_ENUM,
-	    .required = true,
-	    .values = states,
-	    .doc = "`open` until its last event; then how it ended.",
-	    .example = "\"open\"" },
+	OUT(T_STR, "title", "One line for people; may be empty.", "\"Greet in French\"", .max = 4096),
+	OUT(T_ENUM, "state", "`open` until its last event; then how it ended.", "\"open\"", .values = states),
 	OUT_NULL(T_STR, "parent", "The session of the run that started this one, null for none.", "null"),
 	OUT(T_STR, "root", "The first session of its tree; its own id when nothing started it.",
 	    "\"" SES "\""),
@@ -53,41 +43,25 @@ static const struct param event_out[] = {
 	    "none.",
 	    "1"),
 	OUT_MAYBE(T_TIME, "time", "When it was written.", "\"2026-11-29T12:00:00.000Z\""),
-	{ .name = "type",
-	    .type = T_ENUM,
-	    .required = true,
-	    .values = types,
-	    .doc =
-		"`result` or `error` is the last event of a session; a stream that ends without it is "
-		"incomplete. "
-		"`ping` says that all is well, `reconnect` that this server is about to stop. The other "
-		"members of a "
-		"line depend on the type: a `step` has `step`, `message`, `status`; a `log` has `message`.",
-	    .example = "\"step\"" },
+	OUT(T_ENUM, "type",
+	    "`result` or `error` is the last event of a session; a stream that ends without it is "
+	    "incomplete. `ping` says that all is well, `reconnect` that this server is about to stop. The "
+	    "other members of a line depend on the type: a `step` has `step`, `message`, `status`; a `log` "
+	    "has `message`.",
+	    "\"step\"", .values = types),
 	OUT_MAYBE(T_INT, "after", "Of `reconnect`: resume with this.", "12"),
 	OUT_MAYBE(T_STR, "step", "Of `step`: the phase of the work.", "\"leased\""),
-	{ .name = "message",
-	    .type = T_STR,
-	    .max = 61440,
-	    .doc = "A sentence, or output of a command.",
-	    .example = "\"A sandbox is ready.\"" },
+	OUT_MAYBE(
+	    T_STR, "message", "A sentence, or output of a command.", "\"A sandbox is ready.\"", .max = 61440),
 	OUT_MAYBE(T_STR, "status", "Of `step`: running, ok or failed.", "\"ok\""),
 	{ 0 },
 };
 
 static const struct param list_in[] = {
 	LIST_PARAMS,
-	{ .name = "root",
-	    .type = T_STR,
-	    .min = 1,
-	    .max = 64,
-	    .doc = "Only the tree that this session is the root of.",
-	    .example = "\"" SES "\"" },
-	{ .name = "state",
-	    .type = T_ENUM,
-	    .values = states,
-	    .doc = "Only sessions in this state.",
-	    .example = "\"open\"" },
+	IN(T_STR, "root", "Only the tree that this session is the root of.", "\"" SES "\"", .min = 1,
+	    .max = 64),
+	IN(T_ENUM, "state", "Only sessions in this state.", "\"open\"", .values = states),
 	{ 0 },
 };
 static const struct param list_out[] = { LIST_OUT(session_out, "Sessions, newest first."), { 0 } };
@@ -97,32 +71,21 @@ static const struct param get_in[] = {
 };
 static const struct param watch_in[] = {
 	IN_ID("id", "The session.", "\"" SES "\""),
-	{ .name = "after",
-	    .type = T_INT,
-	    .max = 1LL << 53,
-	    .doc = "The `seq` of the last event you have: the stream goes on behind it, from any server. The "
-		   "header "
-		   "Last-Event-ID does the same. Without either it begins with the first event.",
-	    .example = "0" },
+	IN(T_INT, "after",
+	    "The `seq` of the last event you have: the stream goes on behind it, from any server. The header "
+	    "Last-Event-ID does the same. Without either it begins with the first event.",
+	    "0", .max = 1LL << 53),
 	{ 0 },
 };
 static const struct param tree_in[] = {
-	{ .name = "root",
-	    .type = T_STR,
-	    .min = 1,
-	    .max = 64,
-	    .doc = "The tree of this session, from its first event until all of it is closed. Without it: "
-		   "everything your "
-		   "organisation does, from now on.",
-	    .example = "\"" SES "\"" },
-	{ .name = "after",
-	    .type = T_STR,
-	    .min = 1,
-	    .max = PLACES_BYTES,
-	    .doc = "Where to go on in that tree, from any server: the last `seq` you have of each `session`, "
-		   "such "
-		   "as `ses_a:12,ses_b:7`. The header Last-Event-ID does the same; the `id` of SSE is such a "
-		   "list." },
+	IN(T_STR, "root",
+	    "The tree of this session, from its first event until all of it is closed. Without it: "
+	    "everything your organisation does, from now on.",
+	    "\"" SES "\"", .min = 1, .max = 64),
+	IN(T_STR, "after",
+	    "Where to go on in that tree, from any server: the last `seq` you have of each `session`, such "
+	    "as `ses_a:12,ses_b:7`. The header Last-Event-ID does the same; the `id` of SSE is such a list.",
+	    NULL, .min = 1, .max = PLACES_BYTES),
 	{ 0 },
 };
 
@@ -232,8 +195,8 @@ const struct op sessions_ops[] = {
 	    .routes = { { "GET", "/v1/agents/sessions/{id}/stream" } },
 	    .summary = "Watch a session",
 	    .doc = "The events of a session as they happen, one JSON object a line, until the session is "
-		   "closed; with `Accept: text/event-stream` as SSE. Leaving does not disturb the run; "
-		   "come back with `after`. 204: an SSE client has everything, and the session is closed.",
+		   "closed; with `Accept: text/event-stream` as SSE. Leaving does not disturb the run; come "
+		   "back with `after`. 204: an SSE client has everything, and the session is closed.",
 	    .scope = "sessions",
 	    .in = watch_in,
 	    .out = event_out,

@@ -14,7 +14,7 @@ enum { TAKE_MS = 2000 };
 
 static const struct param list_in[] = {
 	LIST_PARAMS,
-	{ .name = "session", .type = T_STR, .min = 1, .max = 64, .doc = "Only those of this run's session." },
+	IN(T_STR, "session", "Only those of this run's session.", NULL, .min = 1, .max = 64),
 	{ 0 },
 };
 static const struct param list_row[] = {
@@ -33,19 +33,13 @@ static const struct param list_row[] = {
 static const struct param list_out[] = { LIST_OUT(list_row, "Newest first."), { 0 } };
 
 static const struct param get_in[] = {
-	{ .name = "id",
-	    .type = T_STR,
-	    .required = true,
-	    .min = 1,
-	    .max = 64,
-	    .doc = "The trace's id.",
-	    .example = TRACE },
+	IN_ID("id", "The trace's id.", TRACE),
 	{ 0 },
 };
 static const struct param event_row[] = {
 	OUT(T_STR, "name", "What happened.", "\"gatehouse.attempt\""),
 	OUT(T_INT, "atUs", "When, in microseconds since 1970.", "1796040000000000"),
-	{ .name = "attributes", .type = T_OBJ, .required = true, .doc = "More of it.", .example = "{}" },
+	OUT(T_OBJ, "attributes", "More of it.", "{}"),
 	{ 0 },
 };
 static const struct param event = { .type = T_OBJ, .fields = event_row };
@@ -59,30 +53,17 @@ static const struct param span_row[] = {
 	OUT_NULL(T_STR, "error", "Why it failed, in one word.", "null"),
 	OUT_NULL(T_STR, "session", "The run that it belongs to.", "null"),
 	OUT(T_STR, "user", "Whose it was.", "\"ada\""),
-	{ .name = "attributes",
-	    .type = T_OBJ,
-	    .required = true,
-	    .doc = "gen_ai.* by the conventions, gatehouse.* of our own.",
-	    .example = "{\"gatehouse.org\":\"acme\"}" },
-	{ .name = "events",
-	    .type = T_ARR,
-	    .required = true,
-	    .fields = &event,
-	    .doc = "Attempts and failovers.",
-	    .example = "[]" },
+	OUT(T_OBJ, "attributes", "gen_ai.* by the conventions, gatehouse.* of our own.",
+	    "{\"gatehouse.org\":\"acme\"}"),
+	OUT(T_ARR, "events", "Attempts and failovers.", "[]", .fields = &event),
 	{ 0 },
 };
 static const struct param span = { .type = T_OBJ, .fields = span_row };
 static const struct param get_out[] = {
 	OUT(T_STR, "id", "The trace's id.", TRACE),
 	OUT(T_BOOL, "more", "There are more spans than are shown.", "false"),
-	{ .name = "spans",
-	    .type = T_ARR,
-	    .required = true,
-	    .max = TRACE_SPANS_MAX,
-	    .fields = &span,
-	    .doc = "In the order in which they began.",
-	    .example = "[]" },
+	OUT(T_ARR, "spans", "In the order in which they began.", "[]", .max = TRACE_SPANS_MAX,
+	    .fields = &span),
 	{ 0 },
 };
 

@@ -4,62 +4,27 @@
 #include "base/js.h"
 #include "sandbox/lease_volume.h"
 
-static const struct param list_in[] = { LIST_PARAMS, { 0 } };
 static const struct param volume_out[] = {
-	{ .name = "project",
-	    .type = T_STR,
-	    .required = true,
-	    .max = 200,
-	    .doc = "The slug of its project.",
-	    .example = "\"deep-research\"" },
-	{ .name = "sizeBytes",
-	    .type = T_INT,
-	    .required = true,
-	    .max = INT64_MAX,
-	    .doc = "What its files and their administration may take.",
-	    .example = "21474836480" },
-	{ .name = "usedBytes",
-	    .type = T_INT,
-	    .required = true,
-	    .max = INT64_MAX,
-	    .doc = "What it takes of its node's disk: as of the end of its lease, while it has one as of a "
-		   "minute "
-		   "ago at most.",
-	    .example = "73400320" },
-	{ .name = "lastLeased",
-	    .type = T_STR,
-	    .required = true,
-	    .nullable = true,
-	    .max = 10,
-	    .doc = "The last day (UTC) on which a sandbox had it.",
-	    .example = "\"2026-01-31\"" },
-	{ .name = "node",
-	    .type = T_STR,
-	    .required = true,
-	    .max = 200,
-	    .doc = "The host it is on; the project's leases are placed there.",
-	    .example = "\"node1\"" },
-	{ .name = "sandbox",
-	    .type = T_STR,
-	    .required = true,
-	    .nullable = true,
-	    .max = 64,
-	    .doc = "The live sandbox that has it.",
-	    .example = "null" },
+	OUT(T_STR, "project", "The slug of its project.", "\"deep-research\"", .max = 200),
+	OUT(T_INT, "sizeBytes", "What its files and their administration may take.", "21474836480",
+	    .max = INT64_MAX),
+	OUT(T_INT, "usedBytes",
+	    "What it takes of its node's disk: as of the end of its lease, while it has one as of a minute "
+	    "ago at most.",
+	    "73400320", .max = INT64_MAX),
+	OUT_NULL(T_STR, "lastLeased", "The last day (UTC) on which a sandbox had it.", "\"2026-01-31\"",
+	    .max = 10),
+	OUT(T_STR, "node", "The host it is on; the project's leases are placed there.", "\"node1\"",
+	    .max = 200),
+	OUT_NULL(T_STR, "sandbox", "The live sandbox that has it.", "null", .max = 64),
 	{ 0 },
 };
 static const struct param list_out[] = { LIST_OUT(volume_out, "Volumes of the org, by project."), { 0 } };
 static const struct param purge_in[] = {
-	{ .name = "project",
-	    .type = T_STR,
-	    .required = true,
-	    .min = 1,
-	    .max = 200,
-	    .doc = "The project; its slug counts.",
-	    .example = "\"deep-research\"" },
+	IN_REQUIRED(
+	    T_STR, "project", "The project; its slug counts.", "\"deep-research\"", .min = 1, .max = 200),
 	{ 0 },
 };
-static const struct param purge_out[] = { { 0 } };
 
 static json_t *list(struct ctx *c, json_t *in, struct err *e)
 {
@@ -88,7 +53,7 @@ const struct op volumes_ops[] = {
 	    .summary = "List volumes",
 	    .doc = "The disks of the org's projects, which outlive their sandboxes.",
 	    .scope = "sandboxes",
-	    .in = list_in,
+	    .in = op_list_in,
 	    .out = list_out,
 	    .status = 200,
 	    .flags = OP_TOOL,
@@ -102,7 +67,7 @@ const struct op volumes_ops[] = {
 		   "there is fine.",
 	    .scope = "sandboxes",
 	    .in = purge_in,
-	    .out = purge_out,
+	    .out = op_none,
 	    .status = 200,
 	    .flags = OP_TOOL | OP_LONG,
 	    .run = purge,

@@ -16,7 +16,7 @@
 enum { KEY_SHOWN = 60, NAMES_SHOWN = 110, VALUES_SHOWN = 400 };
 
 const struct param param_map_value = { .type = T_STR, .max = PARAM_MAP_VALUE_BYTES };
-const struct param param_none[] = { { 0 } };
+const struct param op_none[] = { { 0 } };
 
 struct check {
 	struct err *e;
@@ -294,7 +294,7 @@ static int check_whole(const struct check *k, const struct param *schema, const 
 	if (!json_is_object(v))
 		return err_set(
 		    k->e, ERR_BAD_REQUEST, "The body must be a JSON object, not %s.", type_said(v));
-	check_fields(k, schema == NULL ? param_none : schema, "", v);
+	check_fields(k, schema == NULL ? op_none : schema, "", v);
 	return k->e->code == ERR_NONE ? 0 : -1;
 }
 

@@ -162,7 +162,7 @@ static json_t *add_arg(
 	if (n >= sizeof path)
 		return bad(&a, e, "a field's name is too long.");
 	(void)snprintf(path, sizeof path, "%.*s", (int)(a.json ? n - 1 : n), text);
-	const struct param root = { .type = T_OBJ, .fields = op->in == NULL ? param_none : op->in };
+	const struct param root = { .type = T_OBJ, .fields = op->in == NULL ? op_none : op->in };
 	return object_node(&a, &root, in, path, e);
 }
 

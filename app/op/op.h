@@ -235,37 +235,27 @@ int op_request(struct mem *m, const struct op *op, const json_t *in, struct op_r
 /* An input made of the examples of op->in. */
 json_t *op_example(const struct op *op);
 
-/* ---- rows that many tables have: what a reply always holds, may be null in, or may lack; an id of ours as input */
-#define OUT(type_, name_, doc_, example_)                                                                    \
+/*
+ * ---- rows of a table: type, name, what it says, an example as JSON text or NULL; then what else there is to say (`.max = 64`).
+ * Of an input: may be given, or must be. Of a reply: always there, there but perhaps null, perhaps not there.
+ */
+#define ROW(type_, name_, doc_, example_, ...)                                                               \
 	{                                                                                                    \
-		.name = (name_), .type = (type_), .required = true, .doc = (doc_), .example = (example_)     \
+		.name = (name_), .type = (type_), .doc = (doc_), .example = (example_), __VA_ARGS__          \
 	}
-#define OUT_NULL(type_, name_, doc_, example_)                                                               \
-	{                                                                                                    \
-		.name = (name_), .type = (type_), .required = true, .nullable = true, .doc = (doc_),         \
-		.example = (example_)                                                                        \
-	}
-#define OUT_MAYBE(type_, name_, doc_, example_)                                                              \
-	{                                                                                                    \
-		.name = (name_), .type = (type_), .doc = (doc_), .example = (example_)                       \
-	}
-#define IN_ID(name_, doc_, example_)                                                                         \
-	{                                                                                                    \
-		.name = (name_), .type = T_STR, .required = true, .min = 1, .max = 64, .doc = (doc_),        \
-		.example = (example_)                                                                        \
-	}
+#define IN(...)          ROW(__VA_ARGS__)
+#define IN_REQUIRED(...) ROW(__VA_ARGS__, .required = true)
+#define OUT(...)         ROW(__VA_ARGS__, .required = true)
+#define OUT_NULL(...)    ROW(__VA_ARGS__, .required = true, .nullable = true)
+#define OUT_MAYBE(...)   ROW(__VA_ARGS__)
+extern const struct param op_none[]; /* no fields: `.out = op_none` answers {} */
+/* An id of ours. */
+#define IN_ID(...) IN_REQUIRED(T_STR, __VA_ARGS__, .min = 1, .max = 64)
 
 /* ---- list.c: paging (HTTP-6). Opaque cursors carry the last sort key. */
 #define LIST_PARAMS                                                                                          \
-	{ .name = "limit",                                                                                   \
-		.type = T_INT,                                                                               \
-		.min = 1,                                                                                    \
-		.max = 200,                                                                                  \
-		.doc = "How many at most; 50 when not given." },                                             \
-	{                                                                                                    \
-		.name = "cursor", .type = T_STR, .min = 1, .max = 400,                                       \
-		.doc = "The `next` of the page before."                                                      \
-	}
+	IN(T_INT, "limit", "How many at most; 50 when not given.", NULL, .min = 1, .max = 200),              \
+	    IN(T_STR, "cursor", "The `next` of the page before.", NULL, .min = 1, .max = 400)
 extern const struct param op_list_in[]; /* LIST_PARAMS and nothing else */
 int list_limit(const json_t *in);
 /* The sort key in a cursor, in the arena, or "" when absent; ERR_BAD_REQUEST when it is not one of ours. */
@@ -275,12 +265,6 @@ const char *list_cursor(struct ctx *c, const json_t *in, struct err *e);
 json_t *list_reply(json_t *rows, int limit, const char *key_field);
 /* Rows of a list op's output schema. */
 #define LIST_OUT(row_fields, data_doc)                                                                       \
-	{ .name = "data",                                                                                    \
-		.type = T_ARR,                                                                               \
-		.required = true,                                                                            \
-		.fields = &(const struct param){ .type = T_OBJ, .fields = (row_fields) },                    \
-		.doc = (data_doc) },                                                                         \
-	{                                                                                                    \
-		.name = "next", .type = T_STR, .required = true, .nullable = true,                           \
-		.doc = "The `cursor` of the next page, null on the last one."                                \
-	}
+	OUT(T_ARR, "data", data_doc, NULL,                                                                   \
+	    .fields = &(const struct param){ .type = T_OBJ, .fields = (row_fields) }),                       \
+	    OUT_NULL(T_STR, "next", "The `cursor` of the next page, null on the last one.", NULL)

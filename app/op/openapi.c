@@ -40,28 +40,18 @@ static const char *const error_types[] = { "invalid_request_error", "authenticat
 	"permission_error", "not_found_error", "conflict_error", "insufficient_quota", "rate_limit_error",
 	"api_error", "upstream_error", NULL };
 static const struct param error_detail[] = {
-	{ .name = "param", .type = T_STR, .required = true, .doc = "The field." },
-	{ .name = "message", .type = T_STR, .required = true, .doc = "What is wrong with it." },
+	OUT(T_STR, "param", "The field.", NULL),
+	OUT(T_STR, "message", "What is wrong with it.", NULL),
 	{ 0 },
 };
 static const struct param error_fields[] = {
-	{ .name = "type",
-	    .type = T_ENUM,
-	    .required = true,
-	    .values = error_types,
-	    .doc = "The kind of error." },
-	{ .name = "code",
-	    .type = T_STR,
-	    .required = true,
-	    .doc = "A word for programs.",
-	    .example = "\"bad_request\"" },
-	{ .name = "message", .type = T_STR, .required = true, .doc = "One sentence that says what to do." },
-	{ .name = "param", .type = T_STR, .required = true, .nullable = true, .doc = "The field at fault." },
-	{ .name = "request_id", .type = T_STR, .required = true, .doc = "Also in the header X-Request-Id." },
-	{ .name = "details",
-	    .type = T_ARR,
-	    .fields = &(const struct param){ .type = T_OBJ, .fields = error_detail },
-	    .doc = "All that is wrong, where it is more than one thing." },
+	OUT(T_ENUM, "type", "The kind of error.", NULL, .values = error_types),
+	OUT(T_STR, "code", "A word for programs.", "\"bad_request\""),
+	OUT(T_STR, "message", "One sentence that says what to do.", NULL),
+	OUT_NULL(T_STR, "param", "The field at fault.", NULL),
+	OUT(T_STR, "request_id", "Also in the header X-Request-Id.", NULL),
+	OUT_MAYBE(T_ARR, "details", "All that is wrong, where it is more than one thing.", NULL,
+	    .fields = &(const struct param){ .type = T_OBJ, .fields = error_detail }),
 	{ 0 },
 };
 static const struct param envelope[] = {
@@ -173,8 +163,7 @@ static json_t *parameters_of(const struct op *op, const struct route *r)
 		    js_pack("{s:s, s:s, s:s, s:b, s:{s:s, s:i, s:i}}", "name", "Idempotency-Key", "in",
 			"header", "description",
 			"Sent again within 24 hours with the same key and the same input, the request is "
-			"done "
-			"once and answered like the first.",
+			"done once and answered like the first.",
 			"required", 0, "schema", "type", "string", "minLength", 1, "maxLength", 255));
 	return all;
 }

@@ -14,7 +14,6 @@ enum {
 };
 
 extern const struct param param_map_value; /* of a T_MAP without fields */
-extern const struct param param_none[];    /* no fields at all: the schema of an op that has none */
 
 long long param_max(const struct param *p);  /* the input's upper bound of bytes, items or entries */
 bool param_has_range(const struct param *p); /* T_INT, T_NUM: are min and max stated? */

@@ -125,12 +125,12 @@ static json_t *object_schema(const struct param *fields, bool input)
 
 json_t *op_schema(const struct param *schema)
 {
-	return object_schema(schema == NULL ? param_none : schema, true);
+	return object_schema(schema == NULL ? op_none : schema, true);
 }
 
 json_t *op_schema_out(const struct param *schema)
 {
-	return object_schema(schema == NULL ? param_none : schema, false);
+	return object_schema(schema == NULL ? op_none : schema, false);
 }
 
 json_t *param_schema(const struct param *p)
