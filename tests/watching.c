@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/js.h"
 #include "session/event.h"
 #include "session/feed.h"
@@ -104,7 +105,7 @@ void client_start(struct client *k, struct watch_hub *h, struct pg_pool *db)
 		.mem = mem_new(), .db = db, .reply = &k->reply, .request_id = "req_1", .method = "GET"
 	};
 	(void)pthread_mutex_init(&k->lock, NULL);
-	feed_cond_init(&k->changed);
+	(void)pthread_cond_init(&k->changed, NULL);
 	assert_int_equal(pthread_create(&k->thread, NULL, client_run, k), 0);
 }
 
@@ -114,7 +115,7 @@ void client_wait(struct client *k, int n)
 	bool in_time = true;
 	(void)pthread_mutex_lock(&k->lock);
 	while (in_time && !k->ended && (n < 0 || k->lines < n))
-		in_time = feed_cond_wait(&k->changed, &k->lock, deadline);
+		in_time = cond_wait_until(&k->changed, &k->lock, deadline);
 	bool fine = n < 0 ? k->ended : k->lines >= n;
 	(void)pthread_mutex_unlock(&k->lock);
 	assert_true(fine);
@@ -141,7 +142,7 @@ void client_wait_pings(struct client *k, int n)
 	bool in_time = true;
 	(void)pthread_mutex_lock(&k->lock);
 	while (k->pings < n && in_time)
-		in_time = feed_cond_wait(&k->changed, &k->lock, deadline);
+		in_time = cond_wait_until(&k->changed, &k->lock, deadline);
 	bool fine = k->pings >= n;
 	(void)pthread_mutex_unlock(&k->lock);
 	assert_true(fine);
@@ -169,7 +170,7 @@ void client_wait_text(struct client *k, const char *text, int n)
 	bool in_time = true, has;
 	(void)pthread_mutex_lock(&k->lock);
 	while (!(has = count_text(k, text) >= n) && in_time)
-		in_time = feed_cond_wait(&k->changed, &k->lock, deadline);
+		in_time = cond_wait_until(&k->changed, &k->lock, deadline);
 	(void)pthread_mutex_unlock(&k->lock);
 	assert_true(has);
 }

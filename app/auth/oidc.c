@@ -8,6 +8,7 @@
 
 #include "auth/jwt.h"
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/js.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -123,8 +124,7 @@ static void wait_due(void)
 		int64_t due = issuer.tried_ms == 0 ? 0 : issuer.tried_ms + (soon < every ? soon : every);
 		if (clock_ms() >= due)
 			return;
-		struct timespec until = { .tv_sec = due / 1000, .tv_nsec = due % 1000 * 1000000 };
-		(void)pthread_cond_timedwait(&issuer.wake, &issuer.lock, &until);
+		(void)cond_wait_until(&issuer.wake, &issuer.lock, due);
 	}
 }
 
@@ -176,17 +176,13 @@ int oidc_start(const struct conf *conf, struct err *e)
 		return err_set(e, ERR_BAD_REQUEST,
 		    "OIDC_AUDIENCE must be set where OIDC_ISSUER is: tokens for other services are refused "
 		    "by it.");
-	pthread_condattr_t mono;
 	issuer = (struct issuer){ .conf = conf };
 	long long spare = conf_int(conf, "API_WORKERS") / WORKERS_PER_WAIT;
 	issuer.waits_max = spare < WAITS_MAX ? (int)spare : WAITS_MAX;
 	(void)pthread_mutex_init(&issuer.lock, NULL);
 	(void)pthread_rwlock_init(&issuer.set_lock, NULL);
-	(void)pthread_condattr_init(&mono);
-	(void)pthread_condattr_setclock(&mono, CLOCK_MONOTONIC);
-	(void)pthread_cond_init(&issuer.wake, &mono);
-	(void)pthread_cond_init(&issuer.fetched, &mono);
-	(void)pthread_condattr_destroy(&mono);
+	(void)pthread_cond_init(&issuer.wake, NULL);
+	(void)pthread_cond_init(&issuer.fetched, NULL);
 	if (pthread_create(&issuer.thread, NULL, keep_keys, NULL) == 0)
 		return 0;
 	issuer.conf = NULL;
@@ -239,13 +235,12 @@ static int renew(struct err *e)
 	if (issuer.failed || issuer.tried_ms == 0 || clock_ms() - issuer.tried_ms >= GAP_MS) {
 		unsigned long before = issuer.fetches;
 		int64_t until_ms = clock_ms() + WAIT_MS;
-		struct timespec until = { .tv_sec = until_ms / 1000, .tv_nsec = until_ms % 1000 * 1000000 };
 		issuer.wanted = true;
 		(void)pthread_cond_signal(&issuer.wake);
 		bool wait = !issuer.failed && issuer.waits < issuer.waits_max;
 		issuer.waits += wait;
 		while (wait && issuer.fetches == before &&
-		    pthread_cond_timedwait(&issuer.fetched, &issuer.lock, &until) == 0)
+		    cond_wait_until(&issuer.fetched, &issuer.lock, until_ms))
 			;
 		issuer.waits -= wait;
 		got = issuer.fetches != before && !issuer.failed ? 1 : -1;

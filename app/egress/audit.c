@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/js.h"
 #include "base/log.h"
 #include "base/redact.h"
@@ -231,18 +232,13 @@ static int write_batch(struct audit *a, const struct items *batch, struct err *e
 /* Up to a batch off the queue; fewer than a batch wait a moment for more. */
 static int take(struct audit *a, struct items *batch)
 {
-	struct timespec until;
 	int n = 0;
 	(void)pthread_mutex_lock(&a->lock);
 	while (a->queued == 0 && !a->stop)
 		(void)pthread_cond_wait(&a->some, &a->lock);
-	(void)clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += AUDIT_PAUSE_MS * 1000000L;
-	until.tv_sec += until.tv_nsec / 1000000000L;
-	until.tv_nsec %= 1000000000L;
-	while (a->queued < AUDIT_BATCH && !a->stop)
-		if (pthread_cond_timedwait(&a->some, &a->lock, &until) != 0)
-			break;
+	int64_t until_ms = clock_ms() + AUDIT_PAUSE_MS;
+	while (a->queued < AUDIT_BATCH && !a->stop && cond_wait_until(&a->some, &a->lock, until_ms))
+		;
 	for (; n < AUDIT_BATCH && a->queued > 0; n++, a->queued--) {
 		struct item *i = STAILQ_FIRST(&a->queue);
 		STAILQ_REMOVE_HEAD(&a->queue, next);
@@ -255,13 +251,10 @@ static int take(struct audit *a, struct items *batch)
 /* Wait before the next try; false when we are to stop. */
 static bool pause_for_retry(struct audit *a)
 {
-	struct timespec until;
-	(void)clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += AUDIT_RETRY_MS / 1000;
+	int64_t until_ms = clock_ms() + AUDIT_RETRY_MS;
 	(void)pthread_mutex_lock(&a->lock);
-	while (!a->stop)
-		if (pthread_cond_timedwait(&a->some, &a->lock, &until) != 0)
-			break;
+	while (!a->stop && cond_wait_until(&a->some, &a->lock, until_ms))
+		;
 	bool on = !a->stop || clock_ms() < a->stop_by_ms;
 	(void)pthread_mutex_unlock(&a->lock);
 	return on;
@@ -328,15 +321,11 @@ static void *work(void *arg)
 struct audit *audit_start(struct pg_pool *db, int keep_days)
 {
 	struct audit *a = xcalloc(1, sizeof *a);
-	pthread_condattr_t attr;
 	a->db = db;
 	a->keep_days = keep_days;
 	STAILQ_INIT(&a->queue);
 	(void)pthread_mutex_init(&a->lock, NULL);
-	(void)pthread_condattr_init(&attr);
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	(void)pthread_cond_init(&a->some, &attr);
-	(void)pthread_condattr_destroy(&attr);
+	(void)pthread_cond_init(&a->some, NULL);
 	if (pthread_create(&a->thread, NULL, work, a) != 0)
 		abort();
 	return a;

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
+#include "base/cond.h"
 #include "base/js.h"
 #include "base/log.h"
 #include "sql/egress.h"
@@ -195,14 +197,9 @@ static bool do_applied(struct store *s, const struct task *t)
 static void again(struct lane *l, struct task *t)
 {
 	struct store *s = l->store;
-	struct timespec until;
-	(void)clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_nsec += RETRY_MS * 1000000L;
-	until.tv_sec += until.tv_nsec / 1000000000L;
-	until.tv_nsec %= 1000000000L;
 	(void)pthread_mutex_lock(&s->lock);
 	if (!s->stop)
-		(void)pthread_cond_timedwait(&l->some, &s->lock, &until);
+		(void)cond_wait_until(&l->some, &s->lock, clock_ms() + RETRY_MS);
 	STAILQ_INSERT_TAIL(&l->tasks, t, next);
 	(void)pthread_mutex_unlock(&s->lock);
 }
@@ -249,19 +246,15 @@ struct store *store_start(const struct store_opts *o)
 {
 	static const char *const channels[] = { "egress_policy", "egress_credentials", NULL };
 	struct store *s = xcalloc(1, sizeof *s);
-	pthread_condattr_t attr;
 	s->o = *o;
 	(void)pthread_mutex_init(&s->lock, NULL);
-	(void)pthread_condattr_init(&attr);
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	for (struct lane *l = s->lanes; l < s->lanes + LANES; l++) {
 		l->store = s;
 		STAILQ_INIT(&l->tasks);
-		(void)pthread_cond_init(&l->some, &attr);
+		(void)pthread_cond_init(&l->some, NULL);
 		if (pthread_create(&l->thread, NULL, work, l) != 0)
 			abort();
 	}
-	(void)pthread_condattr_destroy(&attr);
 	s->listen = pg_listen_start(o->conninfo, channels, on_event, s);
 	return s;
 }

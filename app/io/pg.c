@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "io/pg_conn.h"
 
 enum {
@@ -45,11 +46,7 @@ struct pg_pool *pg_pool_new(const char *conninfo, int max, int statement_timeout
 	p->conninfo = xstrdup(conninfo);
 	p->statement_timeout_ms = statement_timeout_ms;
 	p->max = (size_t)max;
-	pthread_condattr_t attr;
-	(void)pthread_condattr_init(&attr);
-	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	(void)pthread_cond_init(&p->given_back, &attr);
-	(void)pthread_condattr_destroy(&attr);
+	(void)pthread_cond_init(&p->given_back, NULL);
 	(void)pthread_mutex_init(&p->lock, NULL);
 	for (size_t i = 0; i < p->max; i++) {
 		p->all[i] = (struct pg){ .pool = p, .next_idle = p->idle };
@@ -106,11 +103,9 @@ static int ready(struct pg *db, struct err *e)
 struct pg *pg_take(struct pg_pool *p, int wait_ms, struct err *e)
 {
 	int64_t end_ms = clock_ms() + wait_ms;
-	struct timespec end = { .tv_sec = end_ms / 1000, .tv_nsec = end_ms % 1000 * 1000000 };
 	(void)pthread_mutex_lock(&p->lock);
-	int rc = 0;
-	while (p->idle == NULL && rc == 0)
-		rc = pthread_cond_timedwait(&p->given_back, &p->lock, &end);
+	while (p->idle == NULL && cond_wait_until(&p->given_back, &p->lock, end_ms))
+		;
 	struct pg *db = p->idle;
 	if (db != NULL)
 		p->idle = db->next_idle;

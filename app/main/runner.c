@@ -15,6 +15,7 @@
 
 #include "auth/reseal.h"
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/log.h"
 #include "code/soft.h"
 #include "code/task.h"
@@ -59,12 +60,9 @@ struct runner_process {
 
 static void nap(struct runner_process *p)
 {
-	struct timespec until;
-	(void)clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += POLL_MS / 1000;
 	(void)pthread_mutex_lock(&p->lock);
 	if (!p->draining)
-		(void)pthread_cond_timedwait(&p->work, &p->lock, &until);
+		(void)cond_wait_until(&p->work, &p->lock, clock_ms() + POLL_MS);
 	(void)pthread_mutex_unlock(&p->lock);
 }
 
@@ -245,12 +243,8 @@ static void on_event(void *arg, const char *channel, const char *payload)
 
 static void start_threads(struct runner_process *p, pthread_t *heart)
 {
-	pthread_condattr_t mono;
 	(void)pthread_mutex_init(&p->lock, NULL);
-	(void)pthread_condattr_init(&mono);
-	(void)pthread_condattr_setclock(&mono, CLOCK_MONOTONIC);
-	(void)pthread_cond_init(&p->work, &mono);
-	(void)pthread_condattr_destroy(&mono);
+	(void)pthread_cond_init(&p->work, NULL);
 	bool ok = pthread_create(heart, NULL, beat, p) == 0;
 	for (int i = 0; ok && i < p->n; i++) {
 		p->slots[i].p = p;

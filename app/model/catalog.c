@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/hash.h"
 #include "base/redact.h"
 #include "model/catalog_int.h"
@@ -104,11 +104,7 @@ struct catalog *catalog_start(
 	static const char *const channels[] = { "models", "model_keys", NULL };
 	struct catalog *c = xcalloc(1, sizeof *c);
 	*c = (struct catalog){ .db = db, .seal = seal, .conf = conf };
-	pthread_condattr_t monotonic;
-	(void)pthread_condattr_init(&monotonic);
-	(void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	(void)pthread_cond_init(&c->read, &monotonic);
-	(void)pthread_condattr_destroy(&monotonic);
+	(void)pthread_cond_init(&c->read, NULL);
 	(void)pthread_mutex_init(&c->lock, NULL);
 	(void)pthread_mutex_init(&c->cool_lock, NULL);
 	(void)pthread_mutex_init(&c->pin_lock, NULL);
@@ -149,7 +145,6 @@ void catalog_stop(struct catalog *c)
 static int copy_ready(struct catalog *c, struct slot **s, const char *org, struct err *e)
 {
 	int64_t end_ms = clock_ms() + WAIT_MS;
-	struct timespec end = { .tv_sec = end_ms / 1000, .tv_nsec = end_ms % 1000 * 1000000 };
 	for (;;) {
 		*s = slot_of(c, org);
 		const struct copy *copy = (*s)->copy;
@@ -160,7 +155,7 @@ static int copy_ready(struct catalog *c, struct slot **s, const char *org, struc
 			return 1;
 		if (!(*s)->reading)
 			return 0;
-		if (pthread_cond_timedwait(&c->read, &c->lock, &end) != 0)
+		if (!cond_wait_until(&c->read, &c->lock, end_ms))
 			return err_set(
 			    e, ERR_UNAVAILABLE, "The providers cannot be read; try again in a moment.");
 	}

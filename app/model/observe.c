@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/js.h"
 #include "base/log.h"
 #include "base/secret.h"
@@ -89,10 +90,8 @@ static void pipe_put(struct pipe *p, json_t *item)
 static void pipe_wait(struct pipe *p, int ms, bool some)
 {
 	int64_t end_ms = clock_ms() + ms;
-	struct timespec end = { .tv_sec = end_ms / 1000, .tv_nsec = end_ms % 1000 * 1000000 };
-	int rc = 0;
-	while (rc == 0 && !p->stop && !(some && p->n > 0))
-		rc = pthread_cond_timedwait(&p->some, &p->lock, &end);
+	while (!p->stop && !(some && p->n > 0) && cond_wait_until(&p->some, &p->lock, end_ms))
+		;
 }
 
 static void pipe_drop(struct pipe *p, size_t n, atomic_llong *count)
@@ -133,15 +132,11 @@ static void *pipe_run(void *arg)
 static void pipe_begin(struct observe *o, struct pipe *p,
     size_t (*take)(struct pipe *p, json_t **items, size_t n), int gather_ms)
 {
-	pthread_condattr_t monotonic;
 	p->o = o;
 	p->take = take;
 	p->gather_ms = gather_ms;
 	(void)pthread_mutex_init(&p->lock, NULL);
-	(void)pthread_condattr_init(&monotonic);
-	(void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	(void)pthread_cond_init(&p->some, &monotonic);
-	(void)pthread_condattr_destroy(&monotonic);
+	(void)pthread_cond_init(&p->some, NULL);
 	if (pthread_create(&p->thread, NULL, pipe_run, p) != 0)
 		abort();
 	p->begun = true;

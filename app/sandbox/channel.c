@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "sandbox/channel_impl.h"
 
 enum {
@@ -136,9 +137,7 @@ int channel_doze(struct channel *c, pthread_cond_t *cond, const struct channel_w
 		return err_set(e, ERR_TIMEOUT, "The sandbox did not answer in time.");
 	if (w->cancelled != NULL && left > DOZE_MS)
 		left = DOZE_MS;
-	int64_t until = clock_ms() + left;
-	struct timespec ts = { .tv_sec = until / 1000, .tv_nsec = until % 1000 * 1000000 };
-	(void)pthread_cond_clockwait(cond, &c->lock, CLOCK_MONOTONIC, &ts);
+	(void)cond_wait_until(cond, &c->lock, clock_ms() + left);
 	return 0;
 }
 

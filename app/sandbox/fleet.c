@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/mem.h"
 #include "sandbox/fleet_int.h"
 
@@ -63,9 +64,8 @@ void box_state_set(struct fleet *f, struct box *b, enum box_state state)
 
 bool box_wait(struct fleet *f, struct box *b, bool (*fn)(const struct box *b), int64_t deadline_ms)
 {
-	struct timespec t = { .tv_sec = deadline_ms / 1000, .tv_nsec = deadline_ms % 1000 * 1000000 };
 	while (!fn(b))
-		if (pthread_cond_clockwait(&f->moved, &f->lock, CLOCK_MONOTONIC, &t) == ETIMEDOUT)
+		if (!cond_wait_until(&f->moved, &f->lock, deadline_ms))
 			return fn(b);
 	return true;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "sql/sandbox.h"
@@ -24,10 +25,9 @@ struct node {
 /* Sleep until the node stops or the time is over; false when it stops. */
 static bool pause_for(struct node *n, int ms)
 {
-	int64_t until = clock_ms() + ms;
-	struct timespec t = { .tv_sec = until / 1000, .tv_nsec = until % 1000 * 1000000 };
+	int64_t until_ms = clock_ms() + ms;
 	(void)pthread_mutex_lock(&n->lock);
-	while (!n->stop && pthread_cond_clockwait(&n->moved, &n->lock, CLOCK_MONOTONIC, &t) != ETIMEDOUT)
+	while (!n->stop && cond_wait_until(&n->moved, &n->lock, until_ms))
 		;
 	bool go_on = !n->stop;
 	(void)pthread_mutex_unlock(&n->lock);

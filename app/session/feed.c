@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "session/event.h"
@@ -17,23 +18,6 @@ enum {
 	RETRY_MS = 250, /* PostgreSQL is away: everybody waits, nobody is told to go */
 	PUMP_STACK_BYTES = 256 * 1024,
 };
-
-/* ---- waiting */
-
-void feed_cond_init(pthread_cond_t *c)
-{
-	pthread_condattr_t a;
-	(void)pthread_condattr_init(&a);
-	(void)pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-	(void)pthread_cond_init(c, &a);
-	(void)pthread_condattr_destroy(&a);
-}
-
-bool feed_cond_wait(pthread_cond_t *c, pthread_mutex_t *lock, int64_t deadline_ms)
-{
-	struct timespec t = { .tv_sec = deadline_ms / 1000, .tv_nsec = deadline_ms % 1000 * 1000000 };
-	return pthread_cond_timedwait(c, lock, &t) == 0;
-}
 
 /* ---- pages */
 
@@ -150,7 +134,7 @@ void feed_open(
 		f->asked = 1;
 		(void)snprintf(f->org, sizeof f->org, "%s", org);
 		(void)snprintf(f->session, sizeof f->session, "%s", session);
-		feed_cond_init(&f->grown);
+		(void)pthread_cond_init(&f->grown, NULL);
 		LIST_INSERT_HEAD(&h->buckets[hash_slot(session, FEED_BUCKETS)], f, in_bucket);
 	}
 	f->users++;
@@ -308,7 +292,7 @@ static void *pump(void *arg)
 		if (p == NULL || fill(h, f, p))
 			continue;
 		int64_t retry = clock_ms() + RETRY_MS;
-		while (!h->stop && feed_cond_wait(&h->work, &h->lock, retry))
+		while (!h->stop && cond_wait_until(&h->work, &h->lock, retry))
 			continue;
 	}
 	(void)pthread_mutex_unlock(&h->lock);

@@ -99,9 +99,6 @@ enum feed_state feed_next(struct feed_reader *r, int *from, int *to);
 /* There is news of a session, up to seq; of all sessions. */
 void feed_news(struct watch_hub *h, const char *session, long long seq);
 void feed_news_all(struct watch_hub *h);
-/* A condition whose timed waits count in CLOCK_MONOTONIC; false when the deadline passed. */
-void feed_cond_init(pthread_cond_t *c);
-bool feed_cond_wait(pthread_cond_t *c, pthread_mutex_t *lock, int64_t deadline_ms);
 
 /* Without the lock. */
 void feed_pump_start(struct watch_hub *h);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/hash.h"
 #include "base/js.h"
 #include "base/log.h"
@@ -304,7 +305,7 @@ static int idle(struct tree *t, struct ctx *c, int64_t *silent_until)
 		return 0;
 	int64_t retry = clock_ms() + RETRY_MS;
 	(void)pthread_mutex_lock(&t->hub->lock);
-	while (!t->hub->draining && feed_cond_wait(&t->wake, &t->hub->lock, retry))
+	while (!t->hub->draining && cond_wait_until(&t->wake, &t->hub->lock, retry))
 		continue;
 	(void)pthread_mutex_unlock(&t->hub->lock);
 	return 0;
@@ -325,7 +326,7 @@ static bool turn(struct tree *t, struct ctx *c, int64_t *silent_until, int *rc)
 	if (ended && !t->sure)
 		t->survey = true;
 	else if (!ended && !t->survey)
-		(void)feed_cond_wait(&t->wake, &h->lock, *silent_until);
+		(void)cond_wait_until(&t->wake, &h->lock, *silent_until);
 	return ended && t->sure;
 }
 
@@ -350,7 +351,7 @@ static void join(struct tree *t)
 {
 	TAILQ_INIT(&t->ready);
 	TAILQ_INIT(&t->done);
-	feed_cond_init(&t->wake);
+	(void)pthread_cond_init(&t->wake, NULL);
 	(void)pthread_mutex_lock(&t->hub->lock);
 	LIST_INSERT_HEAD(&t->hub->trees, t, in_hub);
 	(void)pthread_mutex_unlock(&t->hub->lock);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/js.h"
 #include "base/str.h"
 #include "session/feed.h"
@@ -35,7 +36,7 @@ struct watch_hub *watch_start(const char *conninfo, struct pg_pool *db)
 	h->db = db;
 	h->ping_ms = LIMIT_PING_S * 1000;
 	(void)pthread_mutex_init(&h->lock, NULL);
-	feed_cond_init(&h->work);
+	(void)pthread_cond_init(&h->work, NULL);
 	TAILQ_INIT(&h->queue);
 	TAILQ_INIT(&h->unheld);
 	feed_pump_start(h);
@@ -80,7 +81,7 @@ static enum turn next_turn(
 	bool in_time = true;
 	(void)pthread_mutex_lock(&h->lock);
 	while ((state = feed_next(r, from, to)) == FEED_WAIT && in_time && !h->draining)
-		in_time = feed_cond_wait(&r->feed->grown, &h->lock, silent_until);
+		in_time = cond_wait_until(&r->feed->grown, &h->lock, silent_until);
 	bool draining = h->draining;
 	(void)pthread_mutex_unlock(&h->lock);
 	if (state == FEED_END)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/js.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -39,12 +40,6 @@ struct client {
 	bool blocked; /* reads nothing meanwhile */
 	bool ended;
 };
-
-static bool wait_until(struct client *k, int64_t deadline_ms)
-{
-	struct timespec t = { .tv_sec = deadline_ms / 1000, .tv_nsec = deadline_ms % 1000 * 1000000 };
-	return pthread_cond_timedwait(&k->changed, &k->lock, &t) == 0;
-}
 
 static int on_data(void *arg, const char *p, size_t n)
 {
@@ -84,13 +79,9 @@ static void *client_run(void *arg)
 
 static void client_start(struct client *k)
 {
-	pthread_condattr_t a;
 	k->text = BUF(256 << 20);
 	(void)pthread_mutex_init(&k->lock, NULL);
-	(void)pthread_condattr_init(&a);
-	(void)pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
-	(void)pthread_cond_init(&k->changed, &a);
-	(void)pthread_condattr_destroy(&a);
+	(void)pthread_cond_init(&k->changed, NULL);
 	assert_int_equal(pthread_create(&k->thread, NULL, client_run, k), 0);
 }
 
@@ -108,7 +99,7 @@ static void client_wait(struct client *k, int n)
 	bool in_time = true;
 	(void)pthread_mutex_lock(&k->lock);
 	while (in_time && !k->ended && (n < 0 || k->lines < n))
-		in_time = wait_until(k, deadline);
+		in_time = cond_wait_until(&k->changed, &k->lock, deadline);
 	bool fine = n < 0 ? k->ended : k->lines >= n;
 	(void)pthread_mutex_unlock(&k->lock);
 	if (!fine)
