@@ -5,11 +5,13 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/secret.h"
 #include "base/str.h"
 #include "io/conf_file.h"
 #include "io/file.h"
@@ -20,6 +22,7 @@ enum {
 	FILE_MAX = 256 * 1024,
 	STR_MAX = 1024,
 	PATH_LEN_MAX = 4095,
+	SECRET_MAX = 4096,
 	SHOWN_MAX = 120,
 	EXAMPLE_WIDTH = 100,
 	SLOTS = 1024
@@ -285,6 +288,29 @@ bool conf_bool(const struct conf *c, const char *key)
 	size_t i = must_find(c, key);
 	assert(c->key[i]->type == CONF_BOOL);
 	return c->num[i] != 0;
+}
+
+int conf_secret(const struct conf *c, const char *key, struct secret **secret, struct err *e)
+{
+	const char *path = conf_str(c, key);
+	auto_buf struct buf text = BUF(SECRET_MAX);
+	struct err why = { 0 };
+	struct stat st;
+	*secret = NULL;
+	if (path[0] == 0)
+		return 0;
+	if (stat(path, &st) != 0 || file_read(path, &text, &why) != 0)
+		return err_set(e, ERR_BAD_REQUEST, "%s (%.200s) cannot be read.", key, path);
+	size_t n = strcspn(buf_c(&text), "\r\n");
+	if ((st.st_mode & 077) == 0 && n > 0)
+		*secret = secret_new(buf_c(&text), n);
+	if (text.p != NULL)
+		secret_wipe(text.p, text.n);
+	return *secret != NULL ? 0
+			       : err_set(e, ERR_BAD_REQUEST,
+				     "%s (%.200s) must hold a key in its first line and be readable by its "
+				     "owner only (chmod 600).",
+				     key, path);
 }
 
 void conf_log(const struct conf *c, const char *process)

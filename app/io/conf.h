@@ -38,6 +38,7 @@ struct conf_key {
 const struct conf_key *conf_key_at(size_t i);
 
 struct conf;
+struct secret;
 
 /* Read the file (path, else $GATEHOUSE_CONFIG, else /etc/gatehouse/gatehouse.conf if it exists) and the environment. NULL
  * with e set (ERR_BAD_REQUEST; the message is for the operator and may name the file). */
@@ -50,6 +51,11 @@ int conf_reload(struct conf *c, struct err *e);
 const char *conf_str(const struct conf *c, const char *key) __attribute__((returns_nonnull));
 long long conf_int(const struct conf *c, const char *key);
 bool conf_bool(const struct conf *c, const char *key);
+/*
+ * The first line of the file that this setting names, which only its owner may be able to read, in *secret (the caller's); NULL where
+ * the setting is empty. ERR_BAD_REQUEST names the setting and what is wanted.
+ */
+int conf_secret(const struct conf *c, const char *key, struct secret **secret, struct err *e);
 /* LOG_LEVEL and LOG_FORMAT into log_setup; at start and after a reload. `process` is a literal. */
 void conf_log(const struct conf *c, const char *process);
 /* What is allowed where an OIDC_* URL is not (NULL: it is fine); for a URL that the issuer names, too. */

@@ -22,7 +22,8 @@ const struct conf_key conf_keys_trace[] = {
 	{ .name = "TRACE_OTLP_KEY_FILE",
 	    .def = "",
 	    .type = CONF_PATH,
-	    .doc = "A file with the token that it wants as Authorization: Bearer. Empty: none." },
+	    .doc = "The token that it wants as Authorization: Bearer: a file that only the service can read. "
+		   "Empty: none." },
 	{ .name = "TRACE_OTLP_CA_FILE",
 	    .def = "",
 	    .type = CONF_PATH,

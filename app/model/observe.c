@@ -11,7 +11,6 @@
 #include "base/js.h"
 #include "base/log.h"
 #include "base/secret.h"
-#include "io/file.h"
 #include "io/http.h"
 #include "model/provider.h"
 #include "model/span.h"
@@ -27,7 +26,6 @@ enum {
 	TAKE_MS = 2000,
 	PRUNE_EVERY_MS = 3600 * 1000,
 	PRUNE_ROWS = 5000,
-	KEY_BYTES = 8192,
 	SERIES = 512, /* of (provider, outcome) */
 	OUTCOME_BYTES = 32,
 };
@@ -411,21 +409,6 @@ void observe_call(void *observe, const struct call_record *r)
 
 /* ---- its life */
 
-static int read_key(struct observe *o, const char *path, struct err *e)
-{
-	auto_buf struct buf text = BUF(KEY_BYTES);
-	if (path[0] == 0)
-		return 0;
-	if (file_read(path, &text, e) != 0)
-		return -1;
-	size_t n = text.n;
-	while (n > 0 && (text.p[n - 1] == '\n' || text.p[n - 1] == '\r' || text.p[n - 1] == ' '))
-		n--;
-	o->key = secret_new(text.p, n);
-	secret_wipe(text.p, text.n);
-	return 0;
-}
-
 struct observe *observe_start(const struct conf *conf, struct pg_pool *db, struct err *e)
 {
 	struct observe *o = xcalloc(1, sizeof *o);
@@ -435,7 +418,7 @@ struct observe *observe_start(const struct conf *conf, struct pg_pool *db, struc
 	o->url = url;
 	o->ca_file = ca[0] == 0 ? NULL : ca;
 	(void)pthread_mutex_init(&o->lock, NULL);
-	if (read_key(o, conf_str(conf, "TRACE_OTLP_KEY_FILE"), e) != 0) {
+	if (conf_secret(conf, "TRACE_OTLP_KEY_FILE", &o->key, e) != 0) {
 		(void)pthread_mutex_destroy(&o->lock);
 		free(o);
 		return NULL;

@@ -123,7 +123,7 @@ int balance_setup(const struct conf *conf, struct err *e)
 		    "is "
 		    "used.");
 	struct secret *key = NULL;
-	int rc = keeper_key(conf, "BILLING_BALANCE_KEY_FILE", &key, e);
+	int rc = conf_secret(conf, "BILLING_BALANCE_KEY_FILE", &key, e);
 	secret_free(key);
 	return rc;
 }
@@ -156,7 +156,7 @@ int balance_ask(const struct conf *conf, const struct account *a, long long *ava
 	const char *ca = conf_str(conf, "BILLING_BALANCE_CA_FILE");
 	struct secret *key = NULL;
 	struct http_res res = { 0 };
-	if (keeper_key(conf, "BILLING_BALANCE_KEY_FILE", &key, e) != 0)
+	if (conf_secret(conf, "BILLING_BALANCE_KEY_FILE", &key, e) != 0)
 		return -1;
 	int rc = http_do(
 	    &(struct http_req){

@@ -1,36 +1,8 @@
 #include "money/keeper.h"
 
-#include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 
-#include "base/str.h"
-#include "io/file.h"
 #include "money/keeper_int.h"
-
-enum { KEY_BYTES = 4096 };
-
-int keeper_key(const struct conf *conf, const char *setting, struct secret **key, struct err *e)
-{
-	const char *path = conf_str(conf, setting);
-	struct err why = { 0 };
-	struct stat st;
-	if (path[0] == 0)
-		return 0;
-	auto_buf struct buf text = BUF(KEY_BYTES);
-	if (stat(path, &st) != 0 || file_read(path, &text, &why) != 0)
-		return err_set(e, ERR_BAD_REQUEST, "%s (%.200s) cannot be read.", setting, path);
-	size_t n = strcspn(buf_c(&text), "\r\n");
-	if ((st.st_mode & 077) != 0 || n == 0) {
-		secret_wipe(text.p, text.n);
-		return err_set(e, ERR_BAD_REQUEST,
-		    "%s (%.200s) must hold the key in its first line, readable by its owner only.", setting,
-		    path);
-	}
-	*key = secret_new(buf_c(&text), n);
-	secret_wipe(text.p, text.n);
-	return 0;
-}
 
 bool keeper_rest(struct keeper *k, int ms)
 {
@@ -55,7 +27,7 @@ struct keeper *keeper_start(const struct gate_opts *o, struct err *e)
 	k->o = *o;
 	k->reports = conf_str(o->conf, "BILLING_REPORT_URL")[0] != 0;
 	id_make("kpr", k->id);
-	if (keeper_key(o->conf, "BILLING_REPORT_KEY_FILE", &k->key, e) != 0) {
+	if (conf_secret(o->conf, "BILLING_REPORT_KEY_FILE", &k->key, e) != 0) {
 		free(k);
 		return NULL;
 	}

@@ -1,4 +1,4 @@
-/* keeper_int.h - inside app/money: the two threads of a keeper, and keys of other services. */
+/* keeper_int.h - inside app/money: the two threads of a keeper. */
 #pragma once
 
 #include <pthread.h>
@@ -19,8 +19,6 @@ struct keeper {
 	bool reports;
 };
 
-/* The first line of a file that only the service can read, in *key; nothing when the setting is empty. ERR_BAD_REQUEST naming the setting. */
-int keeper_key(const struct conf *conf, const char *setting, struct secret **key, struct err *e);
 /* Sleep; false when the keeper is ending. */
 bool keeper_rest(struct keeper *k, int ms);
 void *reaper_thread(void *arg);

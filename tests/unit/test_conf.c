@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/secret.h"
 #include "io/conf.h"
 #include "io/conf_file.h"
 #include "io/file.h"
@@ -249,6 +251,47 @@ static void test_readers_see_the_old_or_the_new_value_during_a_reload(void **sta
 }
 
 /* RUN-1: the annotated example names every key, loads as it is, and loads with every line uncommented. */
+/* SEC-6 */
+static void test_a_key_is_the_first_line_of_a_file_that_only_its_owner_can_read(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text, *key; /* text NULL: there is no such file; key NULL: it is refused */
+		mode_t mode;
+	} rows[] = { { "the-key\nmore\n", "the-key", 0600 }, { "the-key", "the-key", 0400 },
+		{ "the-key\r\n", "the-key", 0600 }, { "the-key\n", NULL, 0640 }, { "the-key\n", NULL, 0604 },
+		{ "", NULL, 0600 }, { "\nthe-key\n", NULL, 0600 }, { NULL, NULL, 0 } };
+	char path[80], text[160];
+	struct err e = { 0 };
+	struct secret *key = NULL;
+	(void)snprintf(path, sizeof path, "%s.key", file);
+	(void)snprintf(text, sizeof text, "TRACE_OTLP_KEY_FILE=%s\n", path);
+	struct conf *c = load("", &e);
+	assert_int_equal(conf_secret(c, "TRACE_OTLP_KEY_FILE", &key, &e), 0);
+	assert_null(key);
+	conf_free(c);
+	c = load(text, &e);
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		(void)unlink(path);
+		e = (struct err){ 0 };
+		if (rows[i].text != NULL)
+			assert_int_equal(
+			    file_write(path, rows[i].text, strlen(rows[i].text), rows[i].mode, &e), 0);
+		assert_int_equal(
+		    conf_secret(c, "TRACE_OTLP_KEY_FILE", &key, &e), rows[i].key != NULL ? 0 : -1);
+		assert_int_equal(e.code, rows[i].key != NULL ? ERR_NONE : ERR_BAD_REQUEST);
+		assert_true(rows[i].key != NULL || strstr(e.msg, "TRACE_OTLP_KEY_FILE") != NULL);
+		assert_null(strstr(e.msg, "the-key"));
+		if (rows[i].key != NULL)
+			assert_string_equal(secret_use(key), rows[i].key);
+		else
+			assert_null(key);
+		secret_free(key);
+	}
+	(void)unlink(path);
+	conf_free(c);
+}
+
 static void test_the_shipped_example_is_the_generated_one_and_is_valid(void **state)
 {
 	(void)state;
@@ -287,6 +330,7 @@ int main(void)
 		cmocka_unit_test(test_the_file_has_systemds_syntax),
 		cmocka_unit_test(test_a_reload_changes_what_may_change_and_keeps_everything_on_an_error),
 		cmocka_unit_test(test_readers_see_the_old_or_the_new_value_during_a_reload),
+		cmocka_unit_test(test_a_key_is_the_first_line_of_a_file_that_only_its_owner_can_read),
 		cmocka_unit_test(test_the_shipped_example_is_the_generated_one_and_is_valid),
 	};
 	return cmocka_run_group_tests(tests, make_file, drop_file);
