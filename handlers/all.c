@@ -1,5 +1,5 @@
 /* all.c - the one list of op tables. A new resource adds its table here. */
-#include "handlers.h"
+#include "handlers/handlers.h"
 
 extern const struct op billing_ops[], coding_ops[], egress_ops[], git_ops[], keys_ops[], meta_ops[],
     pages_ops[], providers_ops[], repos_ops[], run_tokens_ops[], sandbox_commands_ops[], sandbox_files_ops[],

@@ -12,7 +12,7 @@
 #include "money/gate.h"
 #include "money/ledger.h"
 
-enum { TAKE_MS = 5000, SUBJECT_BYTES = 128, KEY_BYTES = 255, CURRENCY_BYTES = 3 };
+enum { SUBJECT_BYTES = 128, KEY_BYTES = 255, CURRENCY_BYTES = 3 };
 
 static const char *const periods[] = { "day", "month", "total", NULL };
 static const char *const groups[] = { "day", "model", "key", "run", NULL };
@@ -141,7 +141,7 @@ static json_t *get_balance(struct ctx *c, json_t *in, struct err *e)
 	auto_pg struct pg *db = address_of(in, c->who->org, &a, e) != 0 ||
 		balance_fresh(c->conf, c->db, &a, e) != 0
 	    ? NULL
-	    : pg_take(c->db, TAKE_MS, e);
+	    : handler_db(c, e);
 	return db == NULL ? NULL : with_org(ledger_balance(db, &a, e), a.org);
 }
 
@@ -162,7 +162,7 @@ static json_t *credit_account(struct ctx *c, json_t *in, struct err *e)
 	auto_pg struct pg *db = address_of(in, js_str(in, "account"), &a, e) != 0 ||
 		ledger_currency(a.currency, e) != 0 || balance_credit_refused(c->conf, e) != 0
 	    ? NULL
-	    : pg_take(c->db, TAKE_MS, e);
+	    : handler_db(c, e);
 	return db == NULL ? NULL
 			  : with_org(ledger_credit(db, &a, js_int(in, "amountMillicents", 0),
 					 js_str(in, "key"), c->who->user, e),
@@ -173,9 +173,8 @@ static json_t *list_usage(struct ctx *c, json_t *in, struct err *e)
 {
 	struct account a;
 	const char *before = list_cursor(c, in, e);
-	auto_pg struct pg *db = before == NULL || address_of(in, c->who->org, &a, e) != 0
-	    ? NULL
-	    : pg_take(c->db, TAKE_MS, e);
+	auto_pg struct pg *db = before == NULL || address_of(in, c->who->org, &a, e) != 0 ? NULL
+											  : handler_db(c, e);
 	if (db == NULL)
 		return NULL;
 	int limit = list_limit(in);
@@ -209,14 +208,14 @@ static int budget_of(struct ctx *c, const json_t *in, struct budget *b, struct e
 static json_t *set_budget(struct ctx *c, json_t *in, struct err *e)
 {
 	struct budget b;
-	auto_pg struct pg *db = budget_of(c, in, &b, e) != 0 ? NULL : pg_take(c->db, TAKE_MS, e);
+	auto_pg struct pg *db = budget_of(c, in, &b, e) != 0 ? NULL : handler_db(c, e);
 	return db == NULL ? NULL : budget_put(db, &b, e);
 }
 
 static json_t *list_budgets(struct ctx *c, json_t *in, struct err *e)
 {
 	const char *before = list_cursor(c, in, e);
-	auto_pg struct pg *db = before == NULL ? NULL : pg_take(c->db, TAKE_MS, e);
+	auto_pg struct pg *db = before == NULL ? NULL : handler_db(c, e);
 	if (db == NULL)
 		return NULL;
 	int limit = list_limit(in);
@@ -227,8 +226,8 @@ static json_t *list_budgets(struct ctx *c, json_t *in, struct err *e)
 static json_t *remove_budget(struct ctx *c, json_t *in, struct err *e)
 {
 	struct budget b;
-	auto_pg struct pg *db = budget_of(c, in, &b, e) != 0 ? NULL : pg_take(c->db, TAKE_MS, e);
-	return db == NULL || budget_remove(db, &b, e) != 0 ? NULL : js_pack("{}");
+	auto_pg struct pg *db = budget_of(c, in, &b, e) != 0 ? NULL : handler_db(c, e);
+	return db == NULL || budget_remove(db, &b, e) != 0 ? NULL : json_object();
 }
 
 const struct op billing_ops[] = {

@@ -10,11 +10,10 @@
 #include "code/runs.h"
 #include "code/task.h"
 #include "code/tool.h"
-#include "handlers.h"
+#include "handlers/handlers.h"
 #include "session/watch.h"
 
 enum {
-	DB_WAIT_MS = 5000,
 	/* A prompt of 1 MiB may need six bytes for each of its own as JSON ("\u0001"). */
 	TASK_BODY_BYTES = 7 << 20,
 	NAME_BYTES =
@@ -214,7 +213,7 @@ static json_t *start_again(struct ctx *c, json_t *made, struct err *e)
 static json_t *list(struct ctx *c, json_t *in, struct err *e)
 {
 	const char *before = list_cursor(c, in, e);
-	auto_pg struct pg *db = before == NULL ? NULL : pg_take(c->db, DB_WAIT_MS, e);
+	auto_pg struct pg *db = before == NULL ? NULL : handler_db(c, e);
 	if (db == NULL)
 		return NULL;
 	int limit = list_limit(in);
@@ -224,13 +223,13 @@ static json_t *list(struct ctx *c, json_t *in, struct err *e)
 
 static json_t *get(struct ctx *c, json_t *in, struct err *e)
 {
-	auto_pg struct pg *db = pg_take(c->db, DB_WAIT_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	return db == NULL ? NULL : runs_get(db, principal_org(c->who), js_str(in, "run"), e);
 }
 
 static json_t *stop(struct ctx *c, json_t *in, struct err *e)
 {
-	auto_pg struct pg *db = pg_take(c->db, DB_WAIT_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	return db == NULL ? NULL : runs_stop(db, c->who, js_str(in, "run"), e);
 }
 

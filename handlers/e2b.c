@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/js.h"
 #include "base/str.h"
+#include "handlers/handlers.h"
 #include "handlers/sandbox.h"
 #include "op/connect.h"
 
@@ -45,7 +46,7 @@ int e2b_use(struct ctx *c, struct box_addr *a, struct err *e)
 	const char *id = reply_param(c, "HTTP_E2B_SANDBOX_ID"), *own = c->who->sandbox;
 	if (id != NULL && strcmp(id, own) != 0)
 		return err_set(e, ERR_UNAUTHORIZED, "This token is another sandbox's.");
-	auto_pg struct pg *db = pg_take(c->db, SANDBOX_TAKE_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	if (db == NULL)
 		return -1;
 	if (lease_use(db, c->who->org, own, a, e) == 0)

@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "handlers/e2b.h"
 #include "handlers/e2b_network.h"
+#include "handlers/handlers.h"
 #include "handlers/sandbox.h"
 #include "sandbox/door.h"
 #include "sandbox/network.h"
@@ -122,7 +123,7 @@ static int check_metadata(struct ctx *c, json_t *metadata, struct err *e)
 /* The lease is there: what is left is to write on it and to hand it over. Without that nobody could use it. */
 static json_t *hand_over(struct ctx *c, const char *id, const json_t *metadata, struct err *e)
 {
-	auto_pg struct pg *db = pg_take(c->db, SANDBOX_TAKE_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	if (db == NULL || (metadata != NULL && door_tag(db, c->who->org, id, metadata, e) != 0))
 		return NULL;
 	return handle(c, db, id, e);
@@ -211,7 +212,7 @@ static json_t *list(struct ctx *c, json_t *in, struct err *e)
 		.class = template == NULL ? NULL : class_of(template, e) };
 	if (template != NULL && f.class == NULL)
 		return NULL;
-	auto_pg struct pg *db = pg_take(c->db, SANDBOX_TAKE_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	auto_json json_t *rows = db == NULL ? NULL : door_list(db, c->who->org, &f, e), *out = json_array();
 	if (rows == NULL)
 		return NULL;
@@ -226,7 +227,7 @@ static json_t *list(struct ctx *c, json_t *in, struct err *e)
 
 static json_t *get(struct ctx *c, json_t *in, struct err *e)
 {
-	auto_pg struct pg *db = pg_take(c->db, SANDBOX_TAKE_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	auto_json json_t *row = db == NULL ? NULL : door_get(db, c->who->org, js_str_or(in, "id", ""), e);
 	if (row == NULL)
 		return NULL;
@@ -251,14 +252,14 @@ static json_t *join(struct ctx *c, json_t *in, struct err *e)
 	const char *id = js_str_or(in, "id", "");
 	if (lease_renew(c, c->who->org, id, js_int(in, "timeout", DEFAULT_S), true, e) != 0)
 		return NULL;
-	auto_pg struct pg *db = pg_take(c->db, SANDBOX_TAKE_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	return db == NULL ? NULL : handle(c, db, id, e);
 }
 
 static json_t *kill_it(struct ctx *c, json_t *in, struct err *e)
 {
 	const char *id = js_str_or(in, "id", "");
-	auto_pg struct pg *db = pg_take(c->db, SANDBOX_TAKE_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	auto_json json_t *row = db == NULL ? NULL : door_get(db, c->who->org, id, e);
 	if (row == NULL)
 		return NULL;

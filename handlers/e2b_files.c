@@ -303,7 +303,7 @@ static json_t *remove_path(struct ctx *c, json_t *in, struct err *e)
 	if (path == NULL || (box_remove(&a, path, true, NULL, e) != 0 && e->code != ERR_NOT_FOUND))
 		return NULL;
 	err_clear(e);
-	return js_pack("{}");
+	return json_object();
 }
 
 /* ---- the rows */

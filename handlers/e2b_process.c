@@ -331,13 +331,13 @@ static json_t *send_input(struct ctx *c, json_t *in, struct err *e)
 	if (cmd == NULL)
 		return NULL;
 	if (got == 0)
-		return js_pack("{}");
+		return json_object();
 	const struct box_input feed = { .p = bytes, .n = (size_t)got, .offset = -1, .wait_s = INPUT_WAIT_S };
 	auto_json json_t *now = box_input(&a, js_str_or(cmd, "id", ""), &feed, e);
 	if (now == NULL)
 		return NULL;
 	if (js_int(now, "taken", 0) == got)
-		return js_pack("{}");
+		return json_object();
 	err_set(e, ERR_TIMEOUT, "The command does not read: it has taken %lld of %lld bytes.",
 	    js_int(now, "taken", 0), (long long)got);
 	return NULL;
@@ -351,7 +351,7 @@ static json_t *close_input(struct ctx *c, json_t *in, struct err *e)
 		return NULL;
 	const struct box_input end = { .p = "", .close = true, .offset = -1, .wait_s = INPUT_WAIT_S };
 	auto_json json_t *now = box_input(&a, js_str_or(cmd, "id", ""), &end, e);
-	return now == NULL ? NULL : js_pack("{}");
+	return now == NULL ? NULL : json_object();
 }
 
 static json_t *update(struct ctx *c, json_t *in, struct err *e)
@@ -360,13 +360,13 @@ static json_t *update(struct ctx *c, json_t *in, struct err *e)
 	int cols, rows;
 	const json_t *pty = js_get(in, "pty");
 	if (pty == NULL)
-		return js_pack("{}"); /* nothing else can be updated */
+		return json_object(); /* nothing else can be updated */
 	if (size_of(pty, &cols, &rows, e) != 0 || e2b_use(c, &a, e) != 0)
 		return NULL;
 	auto_json json_t *cmd = find(&a, in, e);
 	if (cmd == NULL || box_resize(&a, js_str_or(cmd, "id", ""), cols, rows, e) != 0)
 		return NULL;
-	return js_pack("{}");
+	return json_object();
 }
 
 /* JSON has an enum's name or its number. */
@@ -393,7 +393,7 @@ static json_t *send_signal(struct ctx *c, json_t *in, struct err *e)
 	/* What is killed is killed with all that it started. */
 	auto_json json_t *got = box_signal(
 	    &a, js_str_or(cmd, "id", ""), sig, sig == SIGKILL ? "tree" : "group", e);
-	return got == NULL ? NULL : js_pack("{}");
+	return got == NULL ? NULL : json_object();
 }
 
 static json_t *health(struct ctx *c, json_t *in, struct err *e)

@@ -139,7 +139,7 @@ static json_t *set(struct ctx *c, json_t *in, struct err *e)
 static json_t *audit(struct ctx *c, json_t *in, struct err *e)
 {
 	const char *cursor = list_cursor(c, in, e);
-	auto_pg struct pg *db = cursor == NULL ? NULL : pg_take(c->db, SANDBOX_TAKE_MS, e);
+	auto_pg struct pg *db = cursor == NULL ? NULL : handler_db(c, e);
 	if (db == NULL)
 		return NULL;
 	int limit = list_limit(in);
@@ -163,14 +163,14 @@ static json_t *bind_credential(struct ctx *c, json_t *in, struct err *e)
 		.host = js_str_or(in, "host", ""),
 		.header = js_str_or(in, "header", ""),
 		.value = s };
-	auto_pg struct pg *db = pg_take(c->db, SANDBOX_TAKE_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	return db == NULL ? NULL : broker_bind(db, ((struct api *)c->app)->seal, &want, e);
 }
 
 static json_t *list_credentials(struct ctx *c, json_t *in, struct err *e)
 {
 	const char *cursor = list_cursor(c, in, e);
-	auto_pg struct pg *db = cursor == NULL ? NULL : pg_take(c->db, SANDBOX_TAKE_MS, e);
+	auto_pg struct pg *db = cursor == NULL ? NULL : handler_db(c, e);
 	if (db == NULL)
 		return NULL;
 	int limit = list_limit(in);
@@ -180,9 +180,9 @@ static json_t *list_credentials(struct ctx *c, json_t *in, struct err *e)
 
 static json_t *remove_credential(struct ctx *c, json_t *in, struct err *e)
 {
-	auto_pg struct pg *db = pg_take(c->db, SANDBOX_TAKE_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	return db == NULL || broker_remove(db, c->who->org, js_str_or(in, "id", ""), e) != 0 ? NULL
-											     : js_pack("{}");
+											     : json_object();
 }
 
 const struct op egress_ops[] = {

@@ -3,6 +3,7 @@
 
 #include <stdatomic.h>
 
+#include "io/pg.h"
 #include "op/op.h"
 
 struct watch_hub; /* session/watch.h */
@@ -26,6 +27,12 @@ struct api {
 	_Atomic(struct fcgi *)
 	    core; /* NULL in the first moments: requests come before fcgi_start has returned */
 };
+
+/* A connection for what a request asks: 503 where none becomes free in 5 s. */
+static inline struct pg *handler_db(struct ctx *c, struct err *e)
+{
+	return pg_take(c->db, 5000, e);
+}
 
 /* Every table, ended by NULL (all.c). */
 extern const struct op *const handlers_all[];

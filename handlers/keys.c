@@ -9,9 +9,10 @@
 #include "auth/known.h"
 #include "auth/once.h"
 #include "base/js.h"
+#include "handlers/handlers.h"
 #include "op/op.h"
 
-enum { TAKE_MS = 2000, NAME_MAX_BYTES = 80, SCOPES_MAX = 8, GRACE_MAX_S = 7 * 86400 };
+enum { NAME_MAX_BYTES = 80, SCOPES_MAX = 8, GRACE_MAX_S = 7 * 86400 };
 
 static const char *const scopes[] = { "*", "sandboxes", "coding", "git", "sessions", "keys", "models",
 	"billing", NULL };
@@ -107,7 +108,7 @@ static json_t *create_key(struct ctx *c, json_t *in, struct err *e)
 	want.expires_at = expires;
 	if (want.scopes == NULL || (expires != NULL && cred_ahead(expires, e) != 0))
 		return NULL;
-	auto_pg struct pg *db = pg_take(c->db, TAKE_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	struct cred got;
 	if (db == NULL || once_begin(c, db, e) != 0 || cred_create(db, &want, &got, e) != 0)
 		return NULL;
@@ -123,7 +124,7 @@ static json_t *create_key(struct ctx *c, json_t *in, struct err *e)
 static json_t *list_keys(struct ctx *c, json_t *in, struct err *e)
 {
 	const char *before = list_cursor(c, in, e);
-	auto_pg struct pg *db = before == NULL ? NULL : pg_take(c->db, TAKE_MS, e);
+	auto_pg struct pg *db = before == NULL ? NULL : handler_db(c, e);
 	if (db == NULL)
 		return NULL;
 	int limit = list_limit(in);
@@ -134,7 +135,7 @@ static json_t *list_keys(struct ctx *c, json_t *in, struct err *e)
 static json_t *rotate_key(struct ctx *c, json_t *in, struct err *e)
 {
 	const char *id = js_str(in, "id");
-	auto_pg struct pg *db = pg_take(c->db, TAKE_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	struct cred got;
 	json_t *row;
 	if (db == NULL || once_begin(c, db, e) != 0 ||
@@ -153,10 +154,10 @@ static json_t *rotate_key(struct ctx *c, json_t *in, struct err *e)
 
 static json_t *revoke_key(struct ctx *c, json_t *in, struct err *e)
 {
-	auto_pg struct pg *db = pg_take(c->db, TAKE_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	if (db == NULL || cred_revoke(db, c->who->org, CRED_KEY, js_str(in, "id"), e) != 0)
 		return NULL;
-	return js_pack("{}");
+	return json_object();
 }
 
 const struct op keys_ops[] = {

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/js.h"
-#include "handlers.h"
+#include "handlers/handlers.h"
 #include "io/fcgi.h"
 #include "io/migrate.h"
 #include "io/pg.h"

@@ -54,14 +54,14 @@ static json_t *end(struct ctx *c, json_t *in, struct err *e)
 	const char *id = sandbox_id(in, e);
 	if (id == NULL || fleet_end(fleet(c), id, e) != 0)
 		return NULL;
-	return js_pack("{}");
+	return json_object();
 }
 
 /* The names are looked up in the row before they become a path. */
 static json_t *purge(struct ctx *c, json_t *in, struct err *e)
 {
 	return fleet_purge(fleet(c), js_str(in, "org"), js_str(in, "kind"), js_str(in, "name"), e) == 0
-	    ? js_pack("{}")
+	    ? json_object()
 	    : NULL;
 }
 

@@ -383,7 +383,7 @@ static json_t *resize(struct ctx *c, json_t *in, struct err *e)
 	if (h == NULL || held_find(h, js_str(in, "cmd"), &s.cmd, e) != 0 ||
 	    channel_resize(held_channel(h), &s, &w, e) != 0)
 		return NULL;
-	return js_pack("{}");
+	return json_object();
 }
 
 static json_t *stop(struct ctx *c, json_t *in, struct err *e)

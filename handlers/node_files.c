@@ -215,7 +215,7 @@ static json_t *move_file(struct ctx *c, json_t *in, struct err *e)
 	    channel_move(held_channel(h), js_str(in, "from"), js_str(in, "to"), js_bool(in, "replace", false),
 		&w, e) != 0)
 		return NULL;
-	return js_pack("{}");
+	return json_object();
 }
 
 static json_t *remove_file(struct ctx *c, json_t *in, struct err *e)

@@ -20,7 +20,7 @@ static json_t *renew(struct ctx *c, json_t *in, struct err *e)
 	auto_held struct held *h = fleet_take(((struct sandboxd *)c->app)->fleet, id, e);
 	if (h == NULL || held_renew(h, js_int(in, "leftMs", 1), e) != 0)
 		return NULL;
-	return js_pack("{}");
+	return json_object();
 }
 
 const struct op node_lease_ops[] = {

@@ -13,7 +13,7 @@
 #include "model/probe.h"
 #include "model/provider.h"
 
-enum { TAKE_MS = 2000, BODY_BYTES = 1 << 20, TOKENS_MAX = 1000000000, ALLOW_MAX = 500 };
+enum { BODY_BYTES = 1 << 20, TOKENS_MAX = 1000000000, ALLOW_MAX = 500 };
 
 static const char *const owners[] = { "org", "deployment", NULL };
 static const char *const states[] = { "ready", "cooling", NULL };
@@ -193,7 +193,7 @@ static json_t *told(struct ctx *c, json_t *row)
 static json_t *create(struct ctx *c, json_t *in, struct err *e)
 {
 	struct provider_by by = by_of(c);
-	auto_pg struct pg *db = pg_take(c->db, TAKE_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	if (db == NULL || once_begin(c, db, e) != 0)
 		return NULL;
 	auto_json json_t *row = provider_create(db, &by, in, e);
@@ -205,7 +205,7 @@ static json_t *create(struct ctx *c, json_t *in, struct err *e)
 static json_t *list(struct ctx *c, json_t *in, struct err *e)
 {
 	const char *after = list_cursor(c, in, e);
-	auto_pg struct pg *db = after == NULL ? NULL : pg_take(c->db, TAKE_MS, e);
+	auto_pg struct pg *db = after == NULL ? NULL : handler_db(c, e);
 	if (db == NULL)
 		return NULL;
 	int limit = list_limit(in);
@@ -215,14 +215,14 @@ static json_t *list(struct ctx *c, json_t *in, struct err *e)
 
 static json_t *get(struct ctx *c, json_t *in, struct err *e)
 {
-	auto_pg struct pg *db = pg_take(c->db, TAKE_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	return db == NULL ? NULL : provider_get(db, c->who->org, js_str_or(in, "name", ""), e);
 }
 
 static json_t *update(struct ctx *c, json_t *in, struct err *e)
 {
 	struct provider_by by = by_of(c);
-	auto_pg struct pg *db = pg_take(c->db, TAKE_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	if (db == NULL || pg_begin(db, e) != 0)
 		return NULL;
 	auto_json json_t *row = provider_update(db, &by, js_str_or(in, "name", ""), in, e);
@@ -231,10 +231,10 @@ static json_t *update(struct ctx *c, json_t *in, struct err *e)
 
 static json_t *delete (struct ctx *c, json_t *in, struct err *e)
 {
-	auto_pg struct pg *db = pg_take(c->db, TAKE_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	if (db == NULL || provider_delete(db, c->who->org, js_str_or(in, "name", ""), e) != 0)
 		return NULL;
-	return told(c, js_pack("{}"));
+	return told(c, json_object());
 }
 
 static json_t *test(struct ctx *c, json_t *in, struct err *e)
@@ -249,14 +249,14 @@ static json_t *test(struct ctx *c, json_t *in, struct err *e)
 static json_t *routing(struct ctx *c, json_t *in, struct err *e)
 {
 	(void)in;
-	auto_pg struct pg *db = pg_take(c->db, TAKE_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	return db == NULL ? NULL : provider_routing(db, c->who->org, e);
 }
 
 static json_t *set_routing(struct ctx *c, json_t *in, struct err *e)
 {
 	struct provider_by by = by_of(c);
-	auto_pg struct pg *db = pg_take(c->db, TAKE_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	if (db == NULL || pg_begin(db, e) != 0)
 		return NULL;
 	auto_json json_t *row = provider_routing_set(db, &by, in, e);

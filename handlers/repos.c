@@ -11,8 +11,9 @@
 #include "base/limits.h"
 #include "forge/grant.h"
 #include "forge/push.h"
+#include "handlers/handlers.h"
 
-enum { DB_WAIT_MS = 5000, NAME_MAX_BYTES = 400, PUSH_BODY_BYTES = 32 << 20 };
+enum { NAME_MAX_BYTES = 400, PUSH_BODY_BYTES = 32 << 20 };
 
 /* Longer than any good name, so that a bad one is refused with the rule it breaks. */
 #define REPO_PARAM                                                                                           \
@@ -55,13 +56,13 @@ static const struct param list_out[] = { LIST_OUT(repo_out, "Repositories by nam
 static json_t *list(struct ctx *c, json_t *in, struct err *e)
 {
 	const char *cursor = list_cursor(c, in, e);
-	auto_pg struct pg *db = cursor != NULL ? pg_take(c->db, DB_WAIT_MS, e) : NULL;
+	auto_pg struct pg *db = cursor != NULL ? handler_db(c, e) : NULL;
 	return db != NULL ? repo_list(c, db, principal_org(c->who), cursor, list_limit(in), e) : NULL;
 }
 
 static int find(struct ctx *c, const char *org, const json_t *in, struct repo *r, struct err *e)
 {
-	auto_pg struct pg *db = pg_take(c->db, DB_WAIT_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	return db != NULL ? repo_get(c, db, org, js_str(in, "repo"), r, e) : -1;
 }
 
@@ -170,7 +171,7 @@ static json_t *issue_grant(struct ctx *c, json_t *in, struct err *e)
 	struct repo r;
 	if (find(c, principal_org(c->who), in, &r, e) != 0)
 		return NULL;
-	auto_pg struct pg *db = pg_take(c->db, DB_WAIT_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	struct cred got = { 0 };
 	const struct grant_want want = {
 		.ref = js_str(in, "ref"), .user = c->who->user, .ttl_s = js_int(in, "ttlSec", GRANT_TTL_S)
@@ -208,7 +209,7 @@ static json_t *list_grants(struct ctx *c, json_t *in, struct err *e)
 	if (before == NULL || find(c, principal_org(c->who), in, &r, e) != 0)
 		return NULL;
 	int limit = list_limit(in);
-	auto_pg struct pg *db = pg_take(c->db, DB_WAIT_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	json_t *rows = db == NULL ? NULL : cred_grants(db, r.org, r.name, before, limit + 1, e);
 	return rows == NULL ? NULL : list_reply(rows, limit, "id");
 }
@@ -218,7 +219,7 @@ static json_t *revoke_grant(struct ctx *c, json_t *in, struct err *e)
 	struct repo r;
 	if (find(c, principal_org(c->who), in, &r, e) != 0)
 		return NULL;
-	auto_pg struct pg *db = pg_take(c->db, DB_WAIT_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	if (db == NULL || cred_revoke_grant(db, r.org, r.name, js_str(in, "id"), e) != 0)
 		return NULL;
 	return json_object();

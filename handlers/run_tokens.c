@@ -8,9 +8,8 @@
 #include "base/limits.h"
 #include "base/secret.h"
 #include "code/runs.h"
+#include "handlers/handlers.h"
 #include "op/op.h"
-
-enum { TAKE_MS = 2000 };
 
 static const struct param mint_in[] = {
 	IN_ID("run", "The run.", "\"run_01jdq3v8m5c7x2k9f4t6w0b1ra\""),
@@ -30,7 +29,7 @@ static const struct param mint_out[] = {
 
 static json_t *mint(struct ctx *c, json_t *in, struct err *e)
 {
-	auto_pg struct pg *db = pg_take(c->db, TAKE_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	struct cred got;
 	if (db == NULL || once_begin(c, db, e) != 0 ||
 	    runs_token(

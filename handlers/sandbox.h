@@ -5,7 +5,6 @@
 #include "op/op.h"
 #include "sandbox/lease.h"
 
-enum { SANDBOX_TAKE_MS = 5000 };
 #define SBX        "sbx_01jdq3v8m5c7x2k9f4t6w0b1ra"
 #define CMD        "cmd_01jdq3v8m5c7x2k9f4t6w0b1ra"
 #define SANDBOX_ID IN_ID("id", "The sandbox.", "\"" SBX "\"")

@@ -3,6 +3,7 @@
  * Invariant: a command outlives the request that started it; what ends here is only the reading, unless a session narrates it.
  */
 #include "handlers/forward.h"
+#include "handlers/handlers.h"
 #include "handlers/sandbox.h"
 
 #include <stdio.h>
@@ -148,7 +149,7 @@ static int session_check(struct ctx *c, const char *id, struct err *e)
 	struct session_row row;
 	if (id == NULL)
 		return 0;
-	auto_pg struct pg *db = pg_take(c->db, SANDBOX_TAKE_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	if (db == NULL || session_get(db, c->mem, c->who->org, id, &row, e) != 0)
 		return -1;
 	return strcmp(row.state, "open") == 0
@@ -214,7 +215,7 @@ static int keep(struct ctx *c, const json_t *in, const char *id, struct err *e)
 {
 	if (c->once == NULL)
 		return 0;
-	auto_pg struct pg *db = pg_take(c->db, SANDBOX_TAKE_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	if (db == NULL || once_begin(c, db, e) != 0)
 		return -1;
 	json_t *made = js_pack("{s:s, s:s, s:b, s:b, s:b, s:I}", "id", js_str_or(in, "id", ""), "cmd", id,
@@ -230,7 +231,7 @@ static void name_the_end(struct ctx *c, const struct box_addr *a, struct err *e)
 	struct err ignored = { 0 };
 	if (e->reason == NULL || strcmp(e->reason, "lost") != 0)
 		return;
-	auto_pg struct pg *db = pg_take(c->db, SANDBOX_TAKE_MS, &ignored);
+	auto_pg struct pg *db = handler_db(c, &ignored);
 	if (db == NULL || !box_was_ended(db, c->who->org, a->id))
 		return;
 	(void)err_replace(e, ERR_CONFLICT, "The sandbox was ended while the command ran.");

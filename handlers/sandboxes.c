@@ -10,6 +10,7 @@
 #include "base/js.h"
 #include "base/limits.h"
 #include "base/str.h"
+#include "handlers/handlers.h"
 #include "sandbox/lease_volume.h"
 
 static const char *const classes[] = { "exec", "dev", "desktop", NULL };
@@ -148,7 +149,7 @@ static const struct param end_in[] = {
 
 int sandbox_use(struct ctx *c, const json_t *in, struct box_addr *a, struct err *e)
 {
-	auto_pg struct pg *db = pg_take(c->db, SANDBOX_TAKE_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	return db == NULL ? -1 : lease_use(db, c->who->org, js_str_or(in, "id", ""), a, e);
 }
 
@@ -190,7 +191,7 @@ static json_t *lease(struct ctx *c, json_t *in, struct err *e)
 /* HTTP-7: its answer is not there because it is still being built, or whoever built it has died. */
 static json_t *lease_again(struct ctx *c, json_t *made, struct err *e)
 {
-	auto_pg struct pg *db = pg_take(c->db, SANDBOX_TAKE_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	auto_json json_t *got = db == NULL
 	    ? NULL
 	    : lease_get(c->conf, db, c->who->org, js_str_or(made, "id", ""), e);
@@ -212,7 +213,7 @@ static json_t *lease_again(struct ctx *c, json_t *made, struct err *e)
 static json_t *list(struct ctx *c, json_t *in, struct err *e)
 {
 	const char *cursor = list_cursor(c, in, e);
-	auto_pg struct pg *db = cursor == NULL ? NULL : pg_take(c->db, SANDBOX_TAKE_MS, e);
+	auto_pg struct pg *db = cursor == NULL ? NULL : handler_db(c, e);
 	if (db == NULL)
 		return NULL;
 	int limit = list_limit(in);
@@ -222,7 +223,7 @@ static json_t *list(struct ctx *c, json_t *in, struct err *e)
 
 static json_t *get(struct ctx *c, json_t *in, struct err *e)
 {
-	auto_pg struct pg *db = pg_take(c->db, SANDBOX_TAKE_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	return db == NULL ? NULL : lease_get(c->conf, db, c->who->org, js_str_or(in, "id", ""), e);
 }
 
@@ -238,7 +239,7 @@ static json_t *stop(struct ctx *c, json_t *in, struct err *e)
 static json_t *end(struct ctx *c, json_t *in, struct err *e)
 {
 	const char *org = c->who->org, *id = js_str_or(in, "id", "");
-	auto_pg struct pg *db = pg_take(c->db, SANDBOX_TAKE_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	json_t *was = db == NULL ? NULL : mem_json(c->mem, lease_get(c->conf, db, org, id, e));
 	const char *project = js_str(was, "project");
 	if (was == NULL)
@@ -248,7 +249,7 @@ static json_t *end(struct ctx *c, json_t *in, struct err *e)
 		return NULL;
 	if (js_bool(in, "purge", false) && project != NULL && volume_purge(c, org, project, e) != 0)
 		return NULL;
-	return js_pack("{}");
+	return json_object();
 }
 
 const struct op sandboxes_ops[] = {

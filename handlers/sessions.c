@@ -7,13 +7,11 @@
 #include "auth/principal.h"
 #include "base/js.h"
 #include "base/str.h"
-#include "handlers.h"
+#include "handlers/handlers.h"
 #include "op/op.h"
 #include "session/event.h"
 #include "session/place.h"
 #include "session/watch.h"
-
-enum { TAKE_MS = 2000 };
 
 #define SES "ses_01jdq3v8m5c7x2k9f4t6w0b1ra"
 
@@ -92,7 +90,7 @@ static const struct param tree_in[] = {
 /* The session of the caller's org, looked up with a connection that is given back at once: a stream holds none. */
 static int find(struct ctx *c, const char *id, struct session_row *row, struct err *e)
 {
-	auto_pg struct pg *db = pg_take(c->db, TAKE_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	return db == NULL ? -1 : session_get(db, c->mem, principal_org(c->who), id, row, e);
 }
 
@@ -102,7 +100,7 @@ static json_t *list_sessions(struct ctx *c, json_t *in, struct err *e)
 	if (before == NULL)
 		return NULL;
 	int limit = list_limit(in);
-	auto_pg struct pg *db = pg_take(c->db, TAKE_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	if (db == NULL)
 		return NULL;
 	json_t *rows = session_list(

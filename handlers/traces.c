@@ -8,8 +8,6 @@
 #include "io/pg.h"
 #include "model/trace.h"
 
-enum { TAKE_MS = 2000 };
-
 #define TRACE "\"4bf92f3577b34da6a3ce929d0e0e4736\""
 
 static const struct param list_in[] = {
@@ -70,7 +68,7 @@ static const struct param get_out[] = {
 static json_t *list(struct ctx *c, json_t *in, struct err *e)
 {
 	const char *before = list_cursor(c, in, e);
-	auto_pg struct pg *db = before == NULL ? NULL : pg_take(c->db, TAKE_MS, e);
+	auto_pg struct pg *db = before == NULL ? NULL : handler_db(c, e);
 	if (db == NULL)
 		return NULL;
 	int limit = list_limit(in);
@@ -80,7 +78,7 @@ static json_t *list(struct ctx *c, json_t *in, struct err *e)
 
 static json_t *get(struct ctx *c, json_t *in, struct err *e)
 {
-	auto_pg struct pg *db = pg_take(c->db, TAKE_MS, e);
+	auto_pg struct pg *db = handler_db(c, e);
 	return db == NULL ? NULL : trace_get(db, c->who->org, js_str_or(in, "id", ""), e);
 }
 

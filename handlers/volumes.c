@@ -2,6 +2,7 @@
 #include "handlers/sandbox.h"
 
 #include "base/js.h"
+#include "handlers/handlers.h"
 #include "sandbox/lease_volume.h"
 
 static const struct param volume_out[] = {
@@ -29,7 +30,7 @@ static const struct param purge_in[] = {
 static json_t *list(struct ctx *c, json_t *in, struct err *e)
 {
 	const char *cursor = list_cursor(c, in, e);
-	auto_pg struct pg *db = cursor == NULL ? NULL : pg_take(c->db, SANDBOX_TAKE_MS, e);
+	auto_pg struct pg *db = cursor == NULL ? NULL : handler_db(c, e);
 	if (db == NULL)
 		return NULL;
 	int limit = list_limit(in);
@@ -43,7 +44,7 @@ static json_t *purge(struct ctx *c, json_t *in, struct err *e)
 	if (lease_project(js_str_or(in, "project", ""), slug, e) != 0 ||
 	    volume_purge(c, c->who->org, slug, e) != 0)
 		return NULL;
-	return js_pack("{}");
+	return json_object();
 }
 
 const struct op volumes_ops[] = {
