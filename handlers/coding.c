@@ -190,7 +190,7 @@ static json_t *started(struct ctx *c, const char *run, const char *session)
 	const struct api *api = c->app;
 	reply_header(c, "Location", mem_fmt(c->mem, "/v1/agents/sessions/%s", session));
 	if (!prefers_async(c))
-		return watch_session(api->hub, c, principal_org(c->who), session, 0);
+		return watch_session(api->hub, c, c->who->org, session, 0);
 	reply_header(c, "Preference-Applied", "respond-async");
 	reply_status(c, 202);
 	return js_pack("{s:s,s:s}", "run", run, "session", session);
@@ -217,14 +217,14 @@ static json_t *list(struct ctx *c, json_t *in, struct err *e)
 	if (db == NULL)
 		return NULL;
 	int limit = list_limit(in);
-	json_t *rows = runs_list(db, principal_org(c->who), before, limit + 1, e);
+	json_t *rows = runs_list(db, c->who->org, before, limit + 1, e);
 	return rows == NULL ? NULL : list_reply(rows, limit, "id");
 }
 
 static json_t *get(struct ctx *c, json_t *in, struct err *e)
 {
 	auto_pg struct pg *db = handler_db(c, e);
-	return db == NULL ? NULL : runs_get(db, principal_org(c->who), js_str(in, "run"), e);
+	return db == NULL ? NULL : runs_get(db, c->who->org, js_str(in, "run"), e);
 }
 
 static json_t *stop(struct ctx *c, json_t *in, struct err *e)

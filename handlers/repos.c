@@ -45,7 +45,7 @@ static const struct param create_in[] = {
 static json_t *create(struct ctx *c, json_t *in, struct err *e)
 {
 	struct repo r;
-	if (repo_create(c, principal_org(c->who), js_str(in, "name"), js_str(in, "project"),
+	if (repo_create(c, c->who->org, js_str(in, "name"), js_str(in, "project"),
 		js_str_or(in, "defaultBranch", "main"), &r, e) != 0)
 		return NULL;
 	return repo_json(c, &r);
@@ -57,7 +57,7 @@ static json_t *list(struct ctx *c, json_t *in, struct err *e)
 {
 	const char *cursor = list_cursor(c, in, e);
 	auto_pg struct pg *db = cursor != NULL ? handler_db(c, e) : NULL;
-	return db != NULL ? repo_list(c, db, principal_org(c->who), cursor, list_limit(in), e) : NULL;
+	return db != NULL ? repo_list(c, db, c->who->org, cursor, list_limit(in), e) : NULL;
 }
 
 static int find(struct ctx *c, const char *org, const json_t *in, struct repo *r, struct err *e)
@@ -69,12 +69,12 @@ static int find(struct ctx *c, const char *org, const json_t *in, struct repo *r
 static json_t *get(struct ctx *c, json_t *in, struct err *e)
 {
 	struct repo r;
-	return find(c, principal_org(c->who), in, &r, e) == 0 ? repo_json(c, &r) : NULL;
+	return find(c, c->who->org, in, &r, e) == 0 ? repo_json(c, &r) : NULL;
 }
 
 static json_t *delete (struct ctx *c, json_t *in, struct err *e)
 {
-	return repo_delete(c, principal_org(c->who), js_str(in, "repo"), e) == 0 ? json_object() : NULL;
+	return repo_delete(c, c->who->org, js_str(in, "repo"), e) == 0 ? json_object() : NULL;
 }
 
 /* ---- push_files */
@@ -144,7 +144,7 @@ static json_t *push_files(struct ctx *c, json_t *in, struct err *e)
 		.user = c->who->user,
 		.files = list,
 		.n = n };
-	if (find(c, principal_org(c->who), in, &r, e) != 0 || push_commit(c, &r, &p, commit, e) != 0)
+	if (find(c, c->who->org, in, &r, e) != 0 || push_commit(c, &r, &p, commit, e) != 0)
 		return NULL;
 	return js_pack("{s:s, s:s}", "commit", commit, "branch", p.branch);
 }
@@ -169,7 +169,7 @@ static const struct param grant_out[] = {
 static json_t *issue_grant(struct ctx *c, json_t *in, struct err *e)
 {
 	struct repo r;
-	if (find(c, principal_org(c->who), in, &r, e) != 0)
+	if (find(c, c->who->org, in, &r, e) != 0)
 		return NULL;
 	auto_pg struct pg *db = handler_db(c, e);
 	struct cred got = { 0 };
@@ -206,7 +206,7 @@ static json_t *list_grants(struct ctx *c, json_t *in, struct err *e)
 {
 	struct repo r;
 	const char *before = list_cursor(c, in, e);
-	if (before == NULL || find(c, principal_org(c->who), in, &r, e) != 0)
+	if (before == NULL || find(c, c->who->org, in, &r, e) != 0)
 		return NULL;
 	int limit = list_limit(in);
 	auto_pg struct pg *db = handler_db(c, e);
@@ -217,7 +217,7 @@ static json_t *list_grants(struct ctx *c, json_t *in, struct err *e)
 static json_t *revoke_grant(struct ctx *c, json_t *in, struct err *e)
 {
 	struct repo r;
-	if (find(c, principal_org(c->who), in, &r, e) != 0)
+	if (find(c, c->who->org, in, &r, e) != 0)
 		return NULL;
 	auto_pg struct pg *db = handler_db(c, e);
 	if (db == NULL || cred_revoke_grant(db, r.org, r.name, js_str(in, "id"), e) != 0)

@@ -91,7 +91,7 @@ static const struct param tree_in[] = {
 static int find(struct ctx *c, const char *id, struct session_row *row, struct err *e)
 {
 	auto_pg struct pg *db = handler_db(c, e);
-	return db == NULL ? -1 : session_get(db, c->mem, principal_org(c->who), id, row, e);
+	return db == NULL ? -1 : session_get(db, c->mem, c->who->org, id, row, e);
 }
 
 static json_t *list_sessions(struct ctx *c, json_t *in, struct err *e)
@@ -104,7 +104,7 @@ static json_t *list_sessions(struct ctx *c, json_t *in, struct err *e)
 	if (db == NULL)
 		return NULL;
 	json_t *rows = session_list(
-	    db, principal_org(c->who), before, limit + 1, js_str(in, "root"), js_str(in, "state"), e);
+	    db, c->who->org, before, limit + 1, js_str(in, "root"), js_str(in, "state"), e);
 	return rows == NULL ? NULL : list_reply(rows, limit, "id");
 }
 
@@ -160,7 +160,7 @@ static json_t *watch_sessions(struct ctx *c, json_t *in, struct err *e)
 		return NULL;
 	if (root != NULL && find(c, root, &row, e) != 0)
 		return NULL;
-	return watch_tree(api->hub, c, principal_org(c->who), root, places, e);
+	return watch_tree(api->hub, c, c->who->org, root, places, e);
 }
 
 const struct op sessions_ops[] = {

@@ -277,7 +277,7 @@ json_t *once_call(struct ctx *c, const struct seal_key *keys, const struct op *o
 	if (key_check(key, e) != 0)
 		return NULL;
 	struct once *o = mem_alloc(c->mem, sizeof *o);
-	*o = (struct once){ .op = op, .keys = keys, .org = principal_org(c->who), .key = key };
+	*o = (struct once){ .op = op, .keys = keys, .org = c->who->org, .key = key };
 	fingerprint(o, in);
 	c->once = o;
 	return (op->flags & OP_KEEPS) != 0 ? looking(c, in, e) : around(c, in, e);

@@ -47,6 +47,7 @@ int principal_identify(struct ctx *c, const struct principal **who, struct err *
  * OP_HIDDEN ops of scope "git", which then ask about its repository and ref, and a sandbox's own credential OP_BOX ops, which
  * nothing else reaches: ERR_UPSTREAM where that sandbox is over. */
 int principal_authorise(struct ctx *c, const struct op *op, struct err *e);
+/* The fcgi_opts.org_of hook: who->org, for whom a principal is opaque. */
 const char *principal_org(const struct principal *who);
 
 /* Three predicates and no more (ID-3). A NULL principal is nobody. */

@@ -90,7 +90,7 @@ json_t *runs_list(struct pg *db, const char *org, const char *before, int limit,
 static int stop_queued(struct pg *db, const struct principal *who, const json_t *run, struct err *e)
 {
 	auto_mem struct mem *m = mem_new();
-	const char *org = principal_org(who), *id = js_str(run, "id");
+	const char *org = who->org, *id = js_str(run, "id");
 	int withdrawn = pg_begin(db, e) != 0 ? -1 : job_withdraw(db, org, TASK_JOB_KIND, id, e);
 	if (withdrawn < 1) {
 		pg_rollback(db);
@@ -107,7 +107,7 @@ static int stop_queued(struct pg *db, const struct principal *who, const json_t 
 
 json_t *runs_stop(struct pg *db, const struct principal *who, const char *id, struct err *e)
 {
-	const char *org = principal_org(who);
+	const char *org = who->org;
 	auto_json json_t *run = runs_get(db, org, id, e);
 	if (run == NULL)
 		return NULL;
@@ -126,18 +126,18 @@ json_t *runs_stop(struct pg *db, const struct principal *who, const char *id, st
 int runs_token(
     struct pg *db, const struct principal *who, const char *id, int ttl_s, struct cred *got, struct err *e)
 {
-	auto_res struct pg_res *r = PG(db, &q_run_for_token, e, principal_org(who), id);
+	auto_res struct pg_res *r = PG(db, &q_run_for_token, e, who->org, id);
 	if (r == NULL)
 		return -1;
 	if (pg_rows(r) == 0)
 		return err_set(e, ERR_NOT_FOUND, "There is no such run.");
-	if (!principal_may_stop(who, principal_org(who), pg_str(r, 0, 1)))
+	if (!principal_may_stop(who, who->org, pg_str(r, 0, 1)))
 		return err_set(e, ERR_FORBIDDEN,
 		    "Only who started the run, or an admin of the org, is given a token for it.");
 	if (pg_bool(r, 0, 2))
 		return err_set(e, ERR_CONFLICT, "The run has ended, and so have its tokens.");
 	const struct cred_new want = { .kind = CRED_RUN_TOKEN,
-		.org = principal_org(who),
+		.org = who->org,
 		.user = pg_str(r, 0, 1),
 		.name = id,
 		.scopes = "models",

@@ -46,7 +46,7 @@ static int find_repo(struct ctx *c, struct pg *db, struct ask *a, struct err *e)
 	struct repo r;
 	if (a->repo == NULL)
 		return 0;
-	if (repo_get(c, db, principal_org(c->who), a->repo, &r, e) != 0)
+	if (repo_get(c, db, c->who->org, a->repo, &r, e) != 0)
 		return -1;
 	if (a->project != NULL && (r.project == NULL || strcmp(r.project, a->project) != 0))
 		return err_field(
@@ -59,12 +59,12 @@ static int find_repo(struct ctx *c, struct pg *db, struct ask *a, struct err *e)
 static int adopt(struct ctx *c, struct pg *db, const struct ask *a, struct err *e)
 {
 	struct session_row row;
-	if (session_get(db, c->mem, principal_org(c->who), a->session, &row, e) != 0)
+	if (session_get(db, c->mem, c->who->org, a->session, &row, e) != 0)
 		return -1;
 	if (strcmp(row.state, "open") != 0)
 		return err_field(e, ERR_CONFLICT, "session",
 		    "The session is closed; leave session out to open a new one.");
-	auto_res struct pg_res *r = PG(db, &q_run_of_session, e, principal_org(c->who), a->session);
+	auto_res struct pg_res *r = PG(db, &q_run_of_session, e, c->who->org, a->session);
 	if (r == NULL)
 		return -1;
 	if (pg_rows(r) > 0)
@@ -89,8 +89,8 @@ static int open_session(
 		memcpy(got->session, a->session, strlen(a->session) + 1);
 		return 0;
 	}
-	return session_open(db, principal_org(c->who), "coding", title_of(c->mem, a->prompt), c->who->user,
-	    NULL, got->session, e);
+	return session_open(
+	    db, c->who->org, "coding", title_of(c->mem, a->prompt), c->who->user, NULL, got->session, e);
 }
 
 static int put_run(struct ctx *c, struct pg *db, const struct seal_key *seal_key, const struct ask *a,
@@ -104,8 +104,8 @@ static int put_run(struct ctx *c, struct pg *db, const struct seal_key *seal_key
 		sealed = seal(c->mem, seal_key, got->run, s);
 	}
 	bool repository = a->repo != NULL || a->clone_url != NULL;
-	auto_res struct pg_res *r = PG(db, &q_run_put, e, got->run, principal_org(c->who), a->tool,
-	    got->session, a->repo, a->clone_url, a->base, repository ? branch : NULL, a->prompt,
+	auto_res struct pg_res *r = PG(db, &q_run_put, e, got->run, c->who->org, a->tool, got->session,
+	    a->repo, a->clone_url, a->base, repository ? branch : NULL, a->prompt,
 	    a->desktop ? "true" : "false", pg_num(c->mem, a->timeout_s), c->who->user, sealed,
 	    a->token != NULL ? a->user : NULL);
 	return r == NULL ? -1 : 0;
@@ -118,7 +118,7 @@ static int put_start(
 	    "{s:s,s:s,s:s,s:s}", "session", got->session, "phase", "start", "run", got->run, "tool", a->tool);
 	js_set_str(v, "repo", a->repo);
 	js_set_str(v, "message", title_of(c->mem, a->prompt));
-	return session_append(db, principal_org(c->who), got->session, "status", v, NULL, e);
+	return session_append(db, c->who->org, got->session, "status", v, NULL, e);
 }
 
 /* ID-7. Inside the transaction, first of all: the org's row stays locked. */
@@ -127,7 +127,7 @@ static int room(struct ctx *c, struct pg *db, struct err *e)
 	long long most;
 	if (limit_runs(c, db, &most, e) != 0 || most == 0)
 		return e->code == ERR_NONE ? 0 : -1;
-	auto_res struct pg_res *r = PG(db, &q_run_live, e, principal_org(c->who));
+	auto_res struct pg_res *r = PG(db, &q_run_live, e, c->who->org);
 	if (r == NULL)
 		return -1;
 	if (pg_int(r, 0, 0) < most)
@@ -151,9 +151,7 @@ int task_start(
 	if (a.token != NULL && seal_key == NULL)
 		return unavailable(
 		    e, "no_secret_key", "Credentials cannot be kept here: no SECRET_KEY_FILE is configured.");
-	const struct account pool = {
-		.org = principal_org(c->who), .subject = "", .currency = GATE_CURRENCY
-	};
+	const struct account pool = { .org = c->who->org, .subject = "", .currency = GATE_CURRENCY };
 	if (balance_gate(c->conf, c->db, &pool, e) != 0)
 		return -1;
 	auto_pg struct pg *db = pg_take(c->db, DB_WAIT_MS, e);
@@ -163,12 +161,12 @@ int task_start(
 		return -1;
 	if (lease_offered(c->conf, db, e) != 0) /* COD-14 */
 		return -1;
-	if (gate_check(c->conf, db, principal_org(c->who), c->who->cred_id, e) != 0) /* BIL-1 */
+	if (gate_check(c->conf, db, c->who->org, c->who->cred_id, e) != 0) /* BIL-1 */
 		return -1;
 	id_make("run", got->run);
 	if (once_begin(c, db, e) != 0 || room(c, db, e) != 0 || open_session(c, db, &a, got, e) != 0 ||
 	    put_run(c, db, seal_key, &a, got, e) != 0 || put_start(c, db, &a, got, e) != 0 ||
-	    job_put(db, principal_org(c->who), TASK_JOB_KIND, got->run, e) != 0)
+	    job_put(db, c->who->org, TASK_JOB_KIND, got->run, e) != 0)
 		return -1; /* given back inside a transaction, the connection rolls back */
 	return once_commit(c, db, false, js_pack("{s:s,s:s}", "run", got->run, "session", got->session), e);
 }
