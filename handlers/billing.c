@@ -24,9 +24,10 @@ static const char *const groups[] = { "day", "model", "key", "run", NULL };
 #define SUBJECT_IN                                                                                           \
 	IN(T_STR, "subject", "Whose account; the org's pool when not given.", "\"\"", .max = SUBJECT_BYTES)
 #define ADDRESS_OUT                                                                                          \
-	OUT(T_STR, "org", "The address of the account that was asked for: its org,", "\"acme\""),            \
-	    OUT(T_STR, "subject", "subject (empty: the org's pool),", "\"\""),                               \
-	    OUT(T_STR, "currency", "currency,", "\"usd\""), OUT(T_BOOL, "test", "and book.", "false"),       \
+	OUT(T_STR, "org", "Whose account it is.", "\"acme\""),                                               \
+	    OUT(T_STR, "subject", "Of whom in the org; empty: its pool.", "\"\""),                           \
+	    OUT(T_STR, "currency", "Of its amounts.", "\"usd\""),                                            \
+	    OUT(T_BOOL, "test", "Is it of the test books?", "false"),                                        \
 	    OUT(T_INT, "balanceMillicents", "What it holds, in thousandths of a cent.", "50000000"),         \
 	    OUT(T_INT, "reservedMillicents", "What calls under way have reserved of it.", "0"),              \
 	    OUT(T_INT, "availableMillicents", "What is left for further calls.", "50000000")

@@ -66,8 +66,8 @@ static const struct param task_out[] = {
 
 static const struct param path_out[] = {
 	OUT(T_STR, "path", "The file; a long one is cut and ends in ….", NULL, .max = 4096),
-	OUT(T_INT, "insertions", "Lines.", NULL),
-	OUT(T_INT, "deletions", "Lines.", NULL),
+	OUT(T_INT, "insertions", "Lines that were added.", NULL),
+	OUT(T_INT, "deletions", "Lines that were removed.", NULL),
 	OUT(T_BOOL, "binary", "Not counted in lines.", NULL),
 	{ 0 },
 };
@@ -77,8 +77,8 @@ static const struct param repository_item[] = { OUT_MAYBE(T_STR, "path", "One of
 	{ 0 } };
 static const struct param diffstat_out[] = {
 	OUT(T_INT, "files", "How many differ.", NULL),
-	OUT(T_INT, "insertions", "Lines.", NULL),
-	OUT(T_INT, "deletions", "Lines.", NULL),
+	OUT(T_INT, "insertions", "Lines that were added.", NULL),
+	OUT(T_INT, "deletions", "Lines that were removed.", NULL),
 	OUT(T_ARR, "paths", "The first of them.", NULL, .fields = path_item),
 	OUT_MAYBE(T_ARR, "repositories",
 	    "Directories that are repositories of their own: only the ids of their commits are in the "
@@ -155,11 +155,11 @@ static const struct param run_out[] = {
 	OUT(T_STR, "session", "Where it narrates.", "\"" SES "\""),
 	OUT_NULL(T_STR, "commit", "What it pushed; null when nothing.", NULL),
 	OUT(T_STR, "createdBy", "Who started it.", "\"ann\""),
-	OUT(T_TIME, "createdAt", "When.", "\"2026-11-29T12:00:00.000Z\""),
+	OUT(T_TIME, "createdAt", "When it was posted.", "\"2026-11-29T12:00:00.000Z\""),
 	OUT_NULL(T_TIME, "endedAt", "When it ended.", NULL),
 	OUT_NULL(
 	    T_TIME, "stopRequestedAt", "When its end was asked for; its state says when it has come.", NULL),
-	OUT_NULL(T_STR, "stopRequestedBy", "Who asked.", NULL),
+	OUT_NULL(T_STR, "stopRequestedBy", "Who asked for its end.", NULL),
 	OUT(T_INT, "durationMs", "From the post to its end, or until now.", "2150"),
 	OUT(T_INT, "costMillicents", "What its model calls cost, in thousandths of a cent.", "0"),
 	{ 0 },

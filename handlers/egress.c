@@ -45,7 +45,7 @@ const struct param network_in[] = {
 
 #define NETWORK_OUT                                                                                          \
 	OUT(T_ENUM, "mode", MODE_DOC, "\"deny-all\"", .values = modes),                                      \
-	    OUT(T_ARR, "allowedHosts", "Of static.", "[]", .fields = &host),                                 \
+	    OUT(T_ARR, "allowedHosts", "What may be reached under static.", "[]", .fields = &host),          \
 	    OUT(T_BOOL, "observe",                                                                           \
 		"The deployment reports what the policy refuses by name, and lets it pass.", "false")
 const struct param network_out[] = { NETWORK_OUT, { 0 } };
@@ -79,8 +79,8 @@ static const struct param audit_in[] = {
 	{ 0 },
 };
 static const struct param audit_row[] = {
-	OUT(T_STR, "id", "Of the row.", "\"4711\""),
-	OUT(T_TIME, "at", "When.", "\"2026-01-31T12:00:00.000Z\""),
+	OUT(T_STR, "id", "Names the row.", "\"4711\""),
+	OUT(T_TIME, "at", "When it was decided, or ended.", "\"2026-01-31T12:00:00.000Z\""),
 	OUT(T_ENUM, "kind", "A decision, or the end of what was let pass.", "\"decision\"", .values = kinds),
 	OUT(T_STR, "form", "How it was asked: http, connect, socks and others.", "\"connect\""),
 	OUT(T_STR, "host", "The canonical name, or what was asked when it has none.", "\"api.example.com\"",
@@ -93,7 +93,7 @@ static const struct param audit_row[] = {
 	OUT_NULL(T_STR, "address", "That address.", "null"),
 	OUT_NULL(T_INT, "bytesOut", "Of a close: from the sandbox.", "null"),
 	OUT_NULL(T_INT, "bytesIn", "Of a close: to the sandbox.", "null"),
-	OUT_NULL(T_INT, "durationMs", "Of a close.", "null"),
+	OUT_NULL(T_INT, "durationMs", "Of a close: how long it was open.", "null"),
 	{ 0 },
 };
 static const struct param audit_out[] = { LIST_OUT(audit_row, "Newest first."), { 0 } };
@@ -106,7 +106,7 @@ static const struct param audit_out[] = { LIST_OUT(audit_row, "Newest first."), 
 	    OUT(T_STR, "host", "Where it is sent.", "\"registry.example.com\"", .max = HOST_BYTES),          \
 	    OUT(T_STR, "header", "In which header.", "\"authorization\""),                                   \
 	    OUT(T_STR, "createdBy", "Who bound it.", "\"ada\""),                                             \
-	    OUT(T_TIME, "createdAt", "When.", "\"2026-01-31T12:00:00.000Z\"")
+	    OUT(T_TIME, "createdAt", "When it was bound.", "\"2026-01-31T12:00:00.000Z\"")
 static const struct param bind_in[] = {
 	IN_REQUIRED(T_STR, "name", "What it is for.", "\"registry\"", .min = 1, .max = NAME_BYTES),
 	IN_REQUIRED(T_STR, "host",

@@ -15,7 +15,7 @@ static const struct param model_out[] = {
 	OUT(T_INT, "created", "Seconds since 1970.", "1767225600"),
 	OUT(T_STR, "created_at", "The same moment.", "\"2026-01-01T00:00:00Z\""),
 	OUT(T_STR, "owned_by", "The provider, or who made the alias.", "\"openai\""),
-	OUT(T_STR, "display_name", "The id.", "\"openai/gpt-5\""),
+	OUT(T_STR, "display_name", "The same as its id.", "\"openai/gpt-5\""),
 	OUT_MAYBE(T_INT, "context_window", "Tokens of its context.", "400000"),
 	OUT_MAYBE(T_INT, "max_output_tokens", "The most it writes.", "128000"),
 	OUT_MAYBE(T_STR, "alias_of", "Of an alias: who is asked first.", "\"openai/gpt-5\""),
@@ -28,7 +28,7 @@ static const struct param model_in[] = {
 };
 static const struct param models_out[] = {
 	OUT(T_STR, "object", "Always `list`.", "\"list\""),
-	OUT(T_ARR, "data", "By id.", NULL, .max = 100000,
+	OUT(T_ARR, "data", "Models by id.", NULL, .max = 100000,
 	    .fields = &(const struct param){ .type = T_OBJ, .fields = model_out }),
 	OUT(T_BOOL, "has_more", "Never: the list is whole.", "false"),
 	OUT_NULL(T_STR, "first_id", "The first row's.", "\"openai/gpt-5\""),

@@ -90,9 +90,10 @@ static const struct param key_id = { .type = T_STR, .min = 1, .max = 64, .doc = 
 static const struct param update_in[] = {
 	NAME,
 	SETTINGS(false),
-	IN(T_ARR, "addKeys", "Keys more.", "[\"example-key-2\"]", .max = PROVIDER_KEYS_MAX,
+	IN(T_ARR, "addKeys", "Keys that are added.", "[\"example-key-2\"]", .max = PROVIDER_KEYS_MAX,
 	    .fields = &key_in),
-	IN(T_ARR, "removeKeys", "Ids of keys that go.", NULL, .max = PROVIDER_KEYS_MAX, .fields = &key_id),
+	IN(T_ARR, "removeKeys", "Ids of keys that are removed.", NULL, .max = PROVIDER_KEYS_MAX,
+	    .fields = &key_id),
 	{ 0 },
 };
 static const struct param name_in[] = { NAME, { 0 } };
@@ -118,7 +119,7 @@ static const struct param provider_out[] = {
 	    .fields = &key_out),
 	OUT(T_ARR, "models", "Its models with their prices.", "[]", .fields = &model),
 	OUT_NULL(T_STR, "createdBy", "Who added it; null where it is not yours.", "\"ada\""),
-	OUT(T_TIME, "createdAt", "When.", "\"2026-01-31T12:00:00.000Z\""),
+	OUT(T_TIME, "createdAt", "When it was added.", "\"2026-01-31T12:00:00.000Z\""),
 	{ 0 },
 };
 static const struct param providers_out[] = {

@@ -20,7 +20,7 @@ static const struct param list_row[] = {
 	OUT(T_STR, "name", "Of its first span.", "\"chat openai/gpt-5\""),
 	OUT(T_TIME, "startedAt", "When its first span began.", "\"2026-01-31T12:00:00.000Z\""),
 	OUT(T_INT, "durationMs", "From the first begin to the last end.", "420"),
-	OUT(T_INT, "spans", "How many.", "1"),
+	OUT(T_INT, "spans", "How many spans it has.", "1"),
 	OUT(T_INT, "errors", "How many of them failed.", "0"),
 	OUT(T_INT, "inputTokens", "Of all its model calls.", "21"),
 	OUT(T_INT, "outputTokens", "Of all its model calls.", "60"),
@@ -37,7 +37,7 @@ static const struct param get_in[] = {
 static const struct param event_row[] = {
 	OUT(T_STR, "name", "What happened.", "\"gatehouse.attempt\""),
 	OUT(T_INT, "atUs", "When, in microseconds since 1970.", "1796040000000000"),
-	OUT(T_OBJ, "attributes", "More of it.", "{}"),
+	OUT(T_OBJ, "attributes", "What else is told of it.", "{}"),
 	{ 0 },
 };
 static const struct param event = { .type = T_OBJ, .fields = event_row };
