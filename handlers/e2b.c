@@ -16,7 +16,7 @@ enum { USER_MAX = 200, RETRY_S = 2 };
 bool e2b_refuse(struct ctx *c, const struct err *why)
 {
 	/* 502 is what that SDK takes for a sandbox that is over, and nothing else may look like it. */
-	bool over = why->reason != NULL && strcmp(why->reason, CONNECT_OVER) == 0;
+	bool over = err_is(why, CONNECT_OVER);
 	int status = why->code == ERR_UPSTREAM && !over ? 500 : err_http(why->code);
 	auto_json json_t *o = js_pack("{s:i,s:s}", "code", status, "message", why->msg);
 	const char *text = js_dump(c->mem, o);

@@ -135,7 +135,7 @@ static json_t *get(struct ctx *c, json_t *in, struct err *e)
 		return NULL;
 	int wait_s = (int)js_int(in, "waitSec", 0);
 	json_t *got = box_command(&a, cmd, wait_s, wait_s > 0 ? gone : NULL, c, e);
-	if (got != NULL || e->reason == NULL || strcmp(e->reason, "cancelled") != 0)
+	if (got != NULL || !err_is(e, "cancelled"))
 		return got;
 	err_clear(e); /* this server is ending: as it is now */
 	return box_command(&a, cmd, 0, NULL, NULL, e);

@@ -174,7 +174,7 @@ static json_t *outcome(const struct box_exit *x)
 static void narrate_outcome(struct narrator *to, const struct box_exit *x, const struct err *e)
 {
 	char how[ERR_MSG_MAX + 32];
-	bool left = e->reason != NULL && strcmp(e->reason, "left") == 0;
+	bool left = err_is(e, "left");
 	if (e->code != ERR_NONE)
 		(void)snprintf(how, sizeof how, "%s: %s", left ? "unknown" : "the channel was lost", e->msg);
 	else if (x->timed_out || x->stopped)
@@ -188,7 +188,7 @@ static void narrate_outcome(struct narrator *to, const struct box_exit *x, const
 
 static json_t *answer(struct forward *f, const struct box_exit *x, struct err *e)
 {
-	if (f->drained && e->reason != NULL && strcmp(e->reason, "left") == 0) {
+	if (f->drained && err_is(e, "left")) {
 		if (f->stream)
 			forward_hint(f);
 		else
@@ -229,7 +229,7 @@ static int keep(struct ctx *c, const json_t *in, const char *id, struct err *e)
 static void name_the_end(struct ctx *c, const struct box_addr *a, struct err *e)
 {
 	struct err ignored = { 0 };
-	if (e->reason == NULL || strcmp(e->reason, "lost") != 0)
+	if (!err_is(e, "lost"))
 		return;
 	auto_pg struct pg *db = handler_db(c, &ignored);
 	if (db == NULL || !box_was_ended(db, c->who->org, a->id))
@@ -242,8 +242,7 @@ static json_t *run_cmd(struct forward *f, const struct box_addr *a, const struct
 {
 	struct box_exit x;
 	int rc = box_run(a, cmd, &x, e);
-	bool may_run = e->reason != NULL &&
-	    (strcmp(e->reason, "left") == 0 || strcmp(e->reason, "lost") == 0);
+	bool may_run = err_is(e, "left") || err_is(e, "lost");
 	if (rc != 0 && !cmd->follow && !may_run)
 		once_undo(f->c);
 	name_the_end(f->c, a, e);
@@ -259,7 +258,7 @@ static json_t *detach(struct ctx *c, const struct box_addr *a, const struct box_
 	struct box_started s;
 	if (box_start(a, cmd, &s, e) == 0)
 		return started(s.cmd, s.pid, cmd->stdin_open);
-	if (e->reason == NULL || strcmp(e->reason, "lost") != 0)
+	if (!err_is(e, "lost"))
 		once_undo(c);
 	return NULL;
 }
@@ -340,7 +339,7 @@ static json_t *run_again(struct ctx *c, json_t *made, struct err *e)
 		.arg = &f,
 	};
 	json_t *out = run_cmd(&f, &a, &cmd, e);
-	if (out != NULL || e->reason == NULL || strcmp(e->reason, "unknown") != 0)
+	if (out != NULL || !err_is(e, "unknown"))
 		return out;
 	return unknown(f.cmd, e);
 }
@@ -382,7 +381,7 @@ static json_t *read_output(struct ctx *c, json_t *in, struct err *e)
 	int rc = box_output(&a, cmd, from, only, forward_line, forward_cancelled, &f, e);
 	if (!c->reply->begun)
 		return NULL;
-	if (rc != 0 && e->reason != NULL && strcmp(e->reason, "lost") == 0) {
+	if (rc != 0 && err_is(e, "lost")) {
 		name_the_end(c, &a, e);
 		forward_lost(&f, e);
 	} else if (rc != 0) /* the node or we are restarting: the command goes on */

@@ -107,6 +107,11 @@ void err_clear(struct err *e)
 	*e = (struct err){ .code = ERR_NONE };
 }
 
+bool err_is(const struct err *e, const char *reason)
+{
+	return e->reason != NULL && strcmp(e->reason, reason) == 0;
+}
+
 int err_http(enum err_code code)
 {
 	return codes[code].http;

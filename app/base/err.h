@@ -68,6 +68,7 @@ static inline int err_given(void)
 	return -1;
 }
 void err_clear(struct err *e);
+bool err_is(const struct err *e, const char *reason); /* has it this reason? */
 
 int err_http(enum err_code code);
 const char *err_name(enum err_code code);     /* "not_found" */

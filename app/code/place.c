@@ -32,7 +32,7 @@ static int find_box(struct run *r, struct pg *db, void *arg, struct err *e)
 
 static bool because(const struct err *e, const char *reason)
 {
-	return e->code == ERR_UNAVAILABLE && e->reason != NULL && strcmp(e->reason, reason) == 0;
+	return e->code == ERR_UNAVAILABLE && err_is(e, reason);
 }
 
 /* The node or PostgreSQL, here or there, is being restarted; anything else is an answer. */

@@ -64,7 +64,7 @@ int run_try(struct run *r, int (*fn)(struct run *r, struct pg *db, void *arg, st
 		struct err one = { 0 };
 		if (once(r, fn, arg, &one) == 0)
 			return 0;
-		if (one.code == ERR_CONFLICT && one.reason != NULL && strcmp(one.reason, "fenced") == 0)
+		if (one.code == ERR_CONFLICT && err_is(&one, "fenced"))
 			task_raise(r->hold, TASK_LOST);
 		/* The heartbeat gives up with the lease, so this ends. */
 		if (one.code != ERR_UNAVAILABLE || run_why(r) == TASK_LOST) {

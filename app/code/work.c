@@ -34,7 +34,7 @@ int64_t run_patience(const struct run *r)
 bool run_again(const struct run *r, const struct err *e, int64_t until_ms)
 {
 	bool away = e->code == ERR_UNAVAILABLE || e->code == ERR_UPSTREAM;
-	if (!away || (e->reason != NULL && strcmp(e->reason, "lost") == 0))
+	if (!away || err_is(e, "lost"))
 		return false;
 	if (run_why(r) != TASK_GO || clock_ms() >= until_ms)
 		return false;

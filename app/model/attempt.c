@@ -119,7 +119,7 @@ static enum verdict refused(struct attempt *a)
 /* There is no whole answer. */
 static enum verdict broken(struct attempt *a, const struct err *e)
 {
-	if (e->reason != NULL && strcmp(e->reason, "cancelled") == 0 && a->k->rec.client_left)
+	if (err_is(e, "cancelled") && a->k->rec.client_left)
 		return CALL_LEFT;
 	switch (e->code) {
 	case ERR_TIMEOUT:

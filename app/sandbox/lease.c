@@ -299,7 +299,7 @@ static int build(struct ctx *c, const struct lease_want *w, const struct plan *p
 	struct client_until until = { total_ms, w->cancelled, w->arg };
 	if (client_call_until(&p->node, "POST", "http://node/v1/node/sandboxes", body, &until, NULL, e) == 0)
 		return 0;
-	if (e->reason != NULL && strcmp(e->reason, "node_away") == 0)
+	if (err_is(e, "node_away"))
 		unbuilt(c, w, p, e->msg);
 	/* DRV-5: what its driver cannot enforce; a host whose disk is full. */
 	if (e->code == ERR_BAD_REQUEST || e->code == ERR_STORAGE)
@@ -420,7 +420,7 @@ int lease_ask_end(struct pg *db, const char *org, const char *id, struct err *e)
 /* The end is written down: the node does it when it is back, whether or not it is asked again. */
 static int ended_later(struct err *e)
 {
-	if (e->reason == NULL || strcmp(e->reason, "node_away") != 0)
+	if (!err_is(e, "node_away"))
 		return -1;
 	(void)err_replace(e, ERR_UNAVAILABLE,
 	    "The sandbox's node does not answer; the sandbox will be ended as soon as it is back.");

@@ -120,7 +120,7 @@ static void put_exit(struct relay *r, const struct channel_exit *x)
 static void put_lost(struct relay *r, const struct err *e)
 {
 	auto_buf struct buf why = BUF(ERR_MSG_MAX);
-	if (e->reason != NULL && strcmp(e->reason, "lost") == 0)
+	if (err_is(e, "lost"))
 		held_why(r->o->held, &why);
 	put(r, js_pack("{s:s,s:s}", "type", "lost", "message", why.n > 0 ? buf_c(&why) : e->msg));
 	flush(r);

@@ -318,7 +318,7 @@ static int watch(struct err *e)
 	struct channel_wait w = patience();
 	int rc = channel_watch(box.c, "flip", true, &w, stop_at_once, NULL, e);
 	assert_int_equal(rc, -1);
-	return e->reason != NULL && strcmp(e->reason, "cancelled") == 0 ? 0 : -1;
+	return err_is(e, "cancelled") ? 0 : -1;
 }
 
 static const struct {

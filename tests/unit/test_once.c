@@ -402,8 +402,7 @@ static void *slow_twin(void *arg)
 	struct call k;
 	ask(&k, "acme", "POST", &slow_op, "k", "{}");
 	if (k.out == NULL) {
-		if (k.e.reason != NULL && strcmp(k.e.reason, "idempotency_key_in_use") == 0 &&
-		    k.e.retry_s > 0)
+		if (err_is(&k.e, "idempotency_key_in_use") && k.e.retry_s > 0)
 			refused++;
 		(void)pthread_barrier_wait(&all);
 	}
