@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/hash.h"
 #include "base/js.h"
 #include "base/limits.h"
 #include "sandbox/relay.h"
@@ -109,22 +108,13 @@ static const char *const *assignments(struct mem *m, json_t *env)
 
 static int standard_input(struct mem *m, const json_t *in, struct channel_spec *s, struct err *e)
 {
-	const char *text = js_str(in, "stdin");
-	if (text == NULL)
-		return 0;
-	size_t n = strlen(text);
-	if (strcmp(js_str_or(in, "stdinEnc", "utf8"), "base64") == 0) {
-		unsigned char *bytes = mem_alloc(m, n + 1);
-		ssize_t got = b64_decode(text, n, bytes);
-		if (got < 0)
-			return err_field(e, ERR_BAD_REQUEST, "stdin", "`stdin` is not base64.");
-		s->stdin_p = bytes;
-		n = (size_t)got;
-	} else {
-		s->stdin_p = text;
-	}
-	s->stdin_n = n;
-	if (n > PROTO_STDIN_MAX)
+	struct str given;
+	if (js_bytes(m, in, "stdin", "stdinEnc", &given, e) != 0)
+		return -1;
+	if (js_get(in, "stdin") != NULL)
+		s->stdin_p = given.p;
+	s->stdin_n = given.n;
+	if (given.n > PROTO_STDIN_MAX)
 		return err_field(e, ERR_TOO_LARGE, "stdin",
 		    "`stdin` is longer than %d bytes; write a file instead.", PROTO_STDIN_MAX);
 	return 0;
@@ -332,21 +322,18 @@ static json_t *get(struct ctx *c, json_t *in, struct err *e)
 static json_t *write_stdin(struct ctx *c, json_t *in, struct err *e)
 {
 	auto_held struct held *h = node_take(c, in, e);
-	const char *text = js_str_or(in, "data", "");
-	size_t n = strlen(text);
-	unsigned char *bytes = mem_alloc(c->mem, n + 1);
-	ssize_t got = b64_decode(text, n, bytes);
+	struct str data;
+	if (h == NULL || js_bytes(c->mem, in, "data", NULL, &data, e) != 0)
+		return NULL;
 	uint64_t taken = 0;
-	struct channel_input feed = { .p = bytes,
-		.n = got < 0 ? 0 : (size_t)got,
+	struct channel_input feed = { .p = data.p,
+		.n = data.n,
 		.close = js_bool(in, "close", false),
 		.at = js_get(in, "offset") == NULL ? PROTO_APPEND : (uint64_t)js_int(in, "offset", 0) };
 	struct channel_wait w = { .deadline_ms = clock_ms() + js_int(in, "waitSec", 0) * 1000,
 		.cancelled = caller_gone,
 		.arg = c };
-	if (got < 0)
-		return err_field(e, ERR_BAD_REQUEST, "data", "`data` is not base64."), NULL;
-	if (h == NULL || held_find(h, js_str(in, "cmd"), &feed.cmd, e) != 0 ||
+	if (held_find(h, js_str(in, "cmd"), &feed.cmd, e) != 0 ||
 	    channel_input(held_channel(h), &feed, &w, &taken, e) != 0)
 		return NULL;
 	auto_json json_t *now = told(h, feed.cmd, e);

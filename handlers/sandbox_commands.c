@@ -7,7 +7,6 @@
 #include <signal.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "base/id.h"
 #include "base/js.h"
 #include "base/limits.h"
@@ -143,17 +142,11 @@ static json_t *get(struct ctx *c, json_t *in, struct err *e)
 
 static int bytes_of(struct ctx *c, const json_t *in, struct box_input *to, struct err *e)
 {
-	const char *data = js_str_or(in, "data", "");
-	to->p = data;
-	to->n = strlen(data);
-	if (strcmp(js_str_or(in, "enc", "utf8"), "base64") == 0) {
-		unsigned char *bytes = mem_alloc(c->mem, to->n + 1);
-		ssize_t n = b64_decode(data, to->n, bytes);
-		if (n < 0)
-			return err_field(e, ERR_BAD_REQUEST, "data", "`data` is not base64.");
-		to->p = bytes;
-		to->n = (size_t)n;
-	}
+	struct str data;
+	if (js_bytes(c->mem, in, "data", "enc", &data, e) != 0)
+		return -1;
+	to->p = data.p;
+	to->n = data.n;
 	if (to->n > BOX_INPUT_MAX)
 		return err_field(e, ERR_TOO_LARGE, "data", "`data` has more than %d bytes: give it in parts.",
 		    BOX_INPUT_MAX);

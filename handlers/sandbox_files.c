@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "base/js.h"
 #include "base/str.h"
 
@@ -121,21 +120,6 @@ int file_mode(const json_t *in, struct err *e)
 	return mode;
 }
 
-struct text {
-	const char *p;
-	size_t n;
-};
-
-static ssize_t read_text(void *arg, void *p, size_t n)
-{
-	struct text *t = arg;
-	n = n < t->n ? n : t->n;
-	memcpy(p, t->p, n);
-	t->p += n;
-	t->n -= n;
-	return (ssize_t)n;
-}
-
 json_t *file_written(const json_t *in, long long size)
 {
 	return js_pack("{s:s,s:I}", "path", js_str_or(in, "path", ""), "size", (json_int_t)size);
@@ -145,26 +129,17 @@ static json_t *write_file(struct ctx *c, json_t *in, struct err *e)
 {
 	struct box_addr a;
 	int mode = file_mode(in, e);
-	const char *content = js_str_or(in, "content", "");
-	struct text t = { content, strlen(content) };
-	if (mode == -2)
+	struct str content;
+	if (mode == -2 || js_bytes(c->mem, in, "content", "enc", &content, e) != 0)
 		return NULL;
-	if (strcmp(js_str_or(in, "enc", "utf8"), "base64") == 0) {
-		unsigned char *bytes = mem_alloc(c->mem, t.n + 1);
-		ssize_t n = b64_decode(t.p, t.n, bytes);
-		if (n < 0) {
-			err_field(e, ERR_BAD_REQUEST, "content", "`content` is not base64.");
-			return NULL;
-		}
-		t = (struct text){ (const char *)bytes, (size_t)n };
-	}
-	size_t size = t.n;
+	size_t size = content.n;
 	if (size > LIMIT_FILE_BYTES) {
 		err_field(e, ERR_TOO_LARGE, "content",
 		    "`content` is larger than %d bytes; upload the file instead.", LIMIT_FILE_BYTES);
 		return NULL;
 	}
-	if (sandbox_use(c, in, &a, e) != 0 || box_put(&a, js_str(in, "path"), mode, read_text, &t, e) != 0)
+	if (sandbox_use(c, in, &a, e) != 0 ||
+	    box_put(&a, js_str(in, "path"), mode, str_read, &content, e) != 0)
 		return NULL;
 	return file_written(in, (long long)size);
 }

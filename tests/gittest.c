@@ -14,37 +14,24 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "io/proc.h"
 
 enum { ARGS = 40, TIMEOUT_MS = 60 * 1000 };
-
-struct feed {
-	const char *p;
-	size_t n;
-};
-static ssize_t feed_read(void *arg, void *p, size_t n)
-{
-	struct feed *f = arg;
-	n = n < f->n ? n : f->n;
-	memcpy(p, f->p, n);
-	f->p += n;
-	f->n -= n;
-	return (ssize_t)n;
-}
 
 static char *run(const char *cwd, const char *const *argv, const void *in, size_t n)
 {
 	static const char *const env[] = { "PATH=/usr/bin:/bin", "LANG=C.UTF-8", "HOME=/nonexistent",
 		"GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=t", "GIT_AUTHOR_EMAIL=t@example.invalid",
 		"GIT_COMMITTER_NAME=t", "GIT_COMMITTER_EMAIL=t@example.invalid", NULL };
-	struct feed f = { in, n };
+	struct str f = { in, n };
 	const struct proc_opts o = { .argv = argv,
 		.env = env,
 		.cwd = cwd,
 		.stdin_fd = -1,
 		.stdout_fd = -1,
 		.stderr_fd = -1,
-		.in_read = in == NULL ? NULL : feed_read,
+		.in_read = in == NULL ? NULL : str_read,
 		.arg = &f,
 		.timeout_ms = TIMEOUT_MS,
 		.max_out_bytes = 1 << 24 };

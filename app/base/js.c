@@ -3,8 +3,8 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/limits.h"
-#include "base/str.h"
 
 int js_depth(const char *p, size_t n)
 {
@@ -105,6 +105,21 @@ bool js_bool(const json_t *o, const char *key, bool def)
 {
 	const json_t *v = json_object_get(o, key);
 	return json_is_boolean(v) ? json_is_true(v) : def;
+}
+
+int js_bytes(
+    struct mem *m, const json_t *o, const char *key, const char *enc_key, struct str *out, struct err *e)
+{
+	const json_t *v = js_get(o, key);
+	*out = (struct str){ json_string_length(v) > 0 ? json_string_value(v) : "", json_string_length(v) };
+	if (enc_key != NULL && strcmp(js_str_or(o, enc_key, "utf8"), "base64") != 0)
+		return 0;
+	unsigned char *bytes = mem_alloc(m, out->n + 1);
+	ssize_t n = b64_decode(out->p, out->n, bytes);
+	if (n < 0)
+		return err_field(e, ERR_BAD_REQUEST, key, "`%s` is not base64.", key);
+	*out = (struct str){ (const char *)bytes, (size_t)n };
+	return 0;
 }
 
 void js_set(json_t *o, const char *key, json_t *v)

@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/str.h"
 
 /* Parse one whole JSON value. Duplicate keys, NUL in strings, invalid UTF-8 and depth are ERR_BAD_REQUEST. New reference. */
 json_t *js_parse(const char *p, size_t n, struct err *e);
@@ -23,6 +24,12 @@ const char *js_str_or(const json_t *o, const char *key, const char *def);
 long long js_int(const json_t *o, const char *key, long long def);
 bool js_bool(const json_t *o, const char *key, bool def);
 json_t *js_get(const json_t *o, const char *key); /* borrowed; NULL when absent or JSON null */
+/*
+ * The bytes that a text member stands for: as they are or, where the member enc_key says "base64" (enc_key NULL: always), decoded
+ * into the arena. None when absent. ERR_BAD_REQUEST naming key when it is not base64.
+ */
+int js_bytes(
+    struct mem *m, const json_t *o, const char *key, const char *enc_key, struct str *out, struct err *e);
 
 /* Set a member, taking the reference; v NULL (or s NULL) means JSON null. Aborts when out of memory. */
 void js_set(json_t *o, const char *key, json_t *v);

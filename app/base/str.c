@@ -33,6 +33,18 @@ static bool blank(char c)
 	return c == ' ' || c == '\t';
 }
 
+ssize_t str_read(void *str, void *p, size_t n)
+{
+	struct str *s = str;
+	n = n < s->n ? n : s->n;
+	if (n == 0)
+		return 0;
+	memcpy(p, s->p, n);
+	s->p += n;
+	s->n -= n;
+	return (ssize_t)n;
+}
+
 struct str str_trim(struct str s)
 {
 	while (s.n > 0 && blank(s.p[0]))

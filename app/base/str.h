@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* Bytes owned by somebody else; may hold NULs. */
 struct str {
@@ -15,6 +16,8 @@ struct str str_of(const char *s); /* NULL becomes empty */
 bool str_eq(struct str a, const char *b);
 /* Take what stands before the first `sep` off the front of s; false when s is empty (nothing left to take). */
 bool str_cut(struct str *s, char sep, struct str *out);
+/* As read(2), off the front of a struct str; 0: nothing is left. For callbacks that ask for a body. */
+ssize_t str_read(void *str, void *p, size_t n);
 struct str str_trim(struct str s); /* without spaces and tabs at both ends (RFC 9110's OWS) */
 
 bool str_starts(const char *s, const char *prefix);

@@ -135,29 +135,14 @@ static bool cancelled(void *arg)
 	return run_cancelled(w->run);
 }
 
-struct text {
-	const char *p;
-	size_t n;
-};
-
-static ssize_t read_text(void *arg, void *p, size_t n)
-{
-	struct text *t = arg;
-	n = n < t->n ? n : t->n;
-	memcpy(p, t->p, n);
-	t->p += n;
-	t->n -= n;
-	return (ssize_t)n;
-}
-
 /* A prompt that does not fit an argument becomes a file beside the checkout, where no commit takes it along. */
 static int put_prompt(struct run *r, const char *path, struct err *e)
 {
 	int64_t until = run_patience(r);
 	for (;;) {
-		struct text t = { r->prompt, strlen(r->prompt) };
+		struct str text = str_of(r->prompt);
 		struct err one = { 0 };
-		if (box_put(&r->box, path, 0444, read_text, &t, &one) == 0)
+		if (box_put(&r->box, path, 0444, str_read, &text, &one) == 0)
 			return 0;
 		if (!run_again(r, &one, until)) {
 			*e = one;

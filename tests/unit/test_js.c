@@ -153,6 +153,32 @@ static void test_what_is_built_is_dumped_compactly_and_does_not_pass_a_bound(voi
 	}
 }
 
+static void test_a_text_member_stands_for_its_bytes_or_for_what_its_base64_says(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *json, *bytes; /* NULL: refused */
+		bool always;
+	} rows[] = { { "{}", "", false }, { "{}", "", true }, { "{\"d\":null}", "", false },
+		{ "{\"d\":\"YQ==\"}", "YQ==", false }, { "{\"d\":\"YQ==\"}", "a", true },
+		{ "{\"d\":\"YQ==\",\"enc\":\"utf8\"}", "YQ==", false },
+		{ "{\"d\":\"YQ==\",\"enc\":\"base64\"}", "a", false },
+		{ "{\"d\":\"\",\"enc\":\"base64\"}", "", false },
+		{ "{\"d\":\"YQ\",\"enc\":\"base64\"}", NULL, false }, { "{\"d\":\"a b\"}", NULL, true } };
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		auto_mem struct mem *m = mem_new();
+		struct err e = { 0 };
+		struct str out;
+		auto_json json_t *o = js_parse(rows[i].json, strlen(rows[i].json), &e);
+		int rc = js_bytes(m, o, "d", rows[i].always ? NULL : "enc", &out, &e);
+		assert_int_equal(rc, rows[i].bytes != NULL ? 0 : -1);
+		if (rc == 0)
+			assert_true(str_eq(out, rows[i].bytes));
+		else
+			assert_string_equal(e.param, "d");
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -160,6 +186,7 @@ int main(void)
 		cmocka_unit_test(test_depth_is_bounded_before_the_parser_recurses),
 		cmocka_unit_test(test_members_of_another_type_count_as_absent),
 		cmocka_unit_test(test_bytes_that_are_no_text_become_replacement_characters_one_for_one),
+		cmocka_unit_test(test_a_text_member_stands_for_its_bytes_or_for_what_its_base64_says),
 		cmocka_unit_test(test_what_is_built_is_dumped_compactly_and_does_not_pass_a_bound),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

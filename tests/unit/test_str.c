@@ -141,6 +141,19 @@ static void test_a_view_is_cut_at_its_separators(void **state)
 	assert_false(str_eq((struct str){ "a\0b", 3 }, "a"));
 }
 
+static void test_a_view_is_read_off_its_front(void **state)
+{
+	(void)state;
+	struct str s = { "abc", 3 }, none = { NULL, 0 };
+	char p[8];
+	assert_int_equal(str_read(&s, p, 2), 2);
+	assert_memory_equal(p, "ab", 2);
+	assert_int_equal(str_read(&s, p, sizeof p), 1);
+	assert_int_equal(p[0], 'c');
+	assert_int_equal(str_read(&s, p, sizeof p), 0);
+	assert_int_equal(str_read(&none, p, sizeof p), 0);
+}
+
 static void test_whole_numbers_are_taken_within_their_bounds_and_nothing_else_is(void **state)
 {
 	(void)state;
@@ -222,6 +235,7 @@ int main(void)
 		cmocka_unit_test(test_every_sequence_of_up_to_three_bytes_is_judged_as_the_code_points_say),
 		cmocka_unit_test(test_a_stream_cut_anywhere_comes_out_whole_when_its_tails_are_held_back),
 		cmocka_unit_test(test_a_view_is_cut_at_its_separators),
+		cmocka_unit_test(test_a_view_is_read_off_its_front),
 		cmocka_unit_test(test_whole_numbers_are_taken_within_their_bounds_and_nothing_else_is),
 		cmocka_unit_test(test_small_judgements_of_text),
 		cmocka_unit_test(test_a_text_shows_something_or_is_refused),
