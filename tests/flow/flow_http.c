@@ -150,7 +150,11 @@ static void route_refuses_other_methods(const struct op *op, const struct route 
 	path_of(r, path);
 	auto_web struct web w = { 0 };
 	web_json(&st, "PROPFIND", path, org.key, NULL, &w); /* no op has it */
-	judge_refusal(&st, &w, 405);
+	if (str_starts(path, "/v1/chat/") || str_starts(path, "/v1/responses") ||
+	    str_starts(path, "/v1/messages"))
+		judge_dialect(&st, &w, path, 405, "invalid_request_error", "method_not_allowed");
+	else
+		judge_refusal(&st, &w, 405);
 	assert_true(web_header(&w, "Allow", allow, sizeof allow));
 	assert_non_null(strstr(allow, r->method));
 	assert_null(strstr(allow, "PROPFIND"));
