@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/cond.h"
 #include "base/js.h"
 #include "base/log.h"
 #include "money/gate_int.h"
@@ -13,18 +14,14 @@ enum { AGAIN_MS = 100 };
 struct gate *gate_new(const struct gate_opts *o)
 {
 	struct gate *g = xcalloc(1, sizeof *g);
-	pthread_condattr_t mono;
 	g->o = *o;
 	id_make("gat", g->id);
 	LIST_INIT(&g->open);
 	LIST_INIT(&g->lanes);
 	TAILQ_INIT(&g->queue);
 	(void)pthread_mutex_init(&g->lock, NULL);
-	(void)pthread_condattr_init(&mono);
-	(void)pthread_condattr_setclock(&mono, CLOCK_MONOTONIC);
-	(void)pthread_cond_init(&g->work, &mono);
-	(void)pthread_cond_init(&g->done, &mono);
-	(void)pthread_condattr_destroy(&mono);
+	(void)pthread_cond_init(&g->work, NULL);
+	(void)pthread_cond_init(&g->done, NULL);
 	if (pthread_create(&g->thread, NULL, gate_thread, g) != 0)
 		abort();
 	return g;
@@ -65,14 +62,9 @@ static bool waits(const struct gate *g, const char *org, long long nth)
 	return false;
 }
 
-static struct timespec at_ms(int64_t mono_ms)
-{
-	return (struct timespec){ .tv_sec = mono_ms / 1000, .tv_nsec = (long)(mono_ms % 1000) * 1000000 };
-}
-
 bool gate_hurry(struct gate *g, const char *org, long long seen)
 {
-	struct timespec until = at_ms(clock_ms() + GATE_TAKE_MS);
+	int64_t until_ms = clock_ms() + GATE_TAKE_MS;
 	(void)pthread_mutex_lock(&g->lock);
 	long long nth = g->nth;
 	bool any = waits(g, org, nth);
@@ -80,7 +72,7 @@ bool gate_hurry(struct gate *g, const char *org, long long seen)
 		g->urgent = true;
 		(void)pthread_cond_signal(&g->work);
 	}
-	while (waits(g, org, nth) && pthread_cond_timedwait(&g->done, &g->lock, &until) == 0)
+	while (waits(g, org, nth) && cond_wait_until(&g->done, &g->lock, until_ms))
 		;
 	any = any || atomic_load(&g->rounds) != seen;
 	(void)pthread_mutex_unlock(&g->lock);
@@ -240,8 +232,7 @@ static bool rest(struct gate *g, bool working)
 		int64_t due = working ? due_ms(g) : INT64_MAX;
 		if (due <= now)
 			break;
-		struct timespec until = at_ms(due < tick_ms ? due : tick_ms);
-		(void)pthread_cond_timedwait(&g->work, &g->lock, &until);
+		(void)cond_wait_until(&g->work, &g->lock, due < tick_ms ? due : tick_ms);
 	}
 	bool more = !g->ending || (!TAILQ_EMPTY(&g->queue) && clock_ms() < g->until_ms);
 	(void)pthread_mutex_unlock(&g->lock);

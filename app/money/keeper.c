@@ -1,21 +1,16 @@
 #include "money/keeper.h"
 
-#include <time.h>
+#include <stdlib.h>
 
+#include "base/clock.h"
+#include "base/cond.h"
 #include "money/keeper_int.h"
 
 bool keeper_rest(struct keeper *k, int ms)
 {
-	struct timespec until;
-	(void)clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += ms / 1000;
-	until.tv_nsec += (long)(ms % 1000) * 1000000;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_sec++;
-		until.tv_nsec -= 1000000000;
-	}
+	int64_t until_ms = clock_ms() + ms;
 	(void)pthread_mutex_lock(&k->lock);
-	while (!atomic_load(&k->ending) && pthread_cond_timedwait(&k->end, &k->lock, &until) == 0)
+	while (!atomic_load(&k->ending) && cond_wait_until(&k->end, &k->lock, until_ms))
 		;
 	(void)pthread_mutex_unlock(&k->lock);
 	return !atomic_load(&k->ending);
@@ -31,12 +26,8 @@ struct keeper *keeper_start(const struct gate_opts *o, struct err *e)
 		free(k);
 		return NULL;
 	}
-	pthread_condattr_t mono;
 	(void)pthread_mutex_init(&k->lock, NULL);
-	(void)pthread_condattr_init(&mono);
-	(void)pthread_condattr_setclock(&mono, CLOCK_MONOTONIC);
-	(void)pthread_cond_init(&k->end, &mono);
-	(void)pthread_condattr_destroy(&mono);
+	(void)pthread_cond_init(&k->end, NULL);
 	if (pthread_create(&k->reaper, NULL, reaper_thread, k) != 0 ||
 	    (k->reports && pthread_create(&k->reporter, NULL, reporter_thread, k) != 0))
 		abort();
