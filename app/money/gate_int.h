@@ -19,7 +19,8 @@ enum {
 	GATE_TOGETHER = 64,     /* reserved in one statement */
 	/* The thread waits so long for more where nobody waits for it: a settlement alone costs several times its share of ten. Short
 	   beside any call of a model, as what it reserved is held meanwhile. */
-	GATE_LINGER_MS = 10,
+	GATE_LINGER_MS = 40,
+	GATE_ORGS = 64, /* told apart where one of them is asked for alone */
 };
 
 enum gate_todo { GATE_OPEN, GATE_SETTLE, GATE_RELEASE };
@@ -66,7 +67,9 @@ struct gate {
 	long long until_ms; /* ending: give up then */
 	LIST_HEAD(, gate_call) open;
 	LIST_HEAD(, gate_lane) lanes;
-	struct gate_list queue; /* for the thread */
+	unsigned char
+	    in_the_way[GATE_ORGS]; /* so many calls of such an org are not tried alone (gate_ask.c) */
+	struct gate_list queue;    /* for the thread */
 	size_t queued;
 	bool urgent;                       /* somebody waits for what is queued */
 	int64_t first_ms;                  /* when the queue was empty last */

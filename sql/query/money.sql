@@ -7,6 +7,28 @@ SELECT at, verdict, what, retry_ms, warned, limits[1], limits[2], limits[3], lim
 FROM money_admit($1, $2, $3, $4::boolean, $5, $6, $7::integer[], $8::text[], $9::text[], $10::text[], $11::text[], $12::bigint[],
   $13::bigint[])
 
+-- name: money_admit_one
+-- $2 subject, $3 currency, $4 test, $5 mode, $6 gate, $7 limits, $8 request, $9 key, $10 run, $11 session, $12 amount, $13 tokens: one call, of
+-- an account where no limit or budget is in the way and there is enough: its run. No row, or a conflict (the request was made
+-- before): nothing was done, money_admit says what it is.
+WITH room AS (
+  UPDATE accounts c SET reserved = c.reserved + $12::bigint, calls = c.calls + 1
+  FROM orgs o
+  WHERE c.org = $1 AND c.subject = $2 AND c.currency = $3 AND c.test = $4::boolean AND o.slug = $1
+    AND length($8) BETWEEN 1 AND 255 AND $12::bigint >= 0 AND $13::bigint >= 0
+    AND ($5 = 'open' OR $12::bigint <= money_available(c))
+    AND coalesce(o.tokens_per_minute, ($7::integer[])[1]) = 0 AND coalesce(o.concurrent_calls, ($7::integer[])[2]) = 0
+    AND coalesce(o.requests_per_minute, ($7::integer[])[6]) = 0
+    AND NOT EXISTS (SELECT FROM budgets WHERE org = $1)
+    AND (($7::integer[])[3:5] = '{0,0,0}' OR $9::text IS NULL)
+    AND (SELECT k.org = $1 AND (k.requests_per_minute > 0 OR k.tokens_per_minute > 0 OR k.concurrent_calls > 0)
+      FROM credentials k WHERE k.id = $9::text) IS NOT TRUE
+  RETURNING c.id)
+INSERT INTO reservations (org, request, account, amount, tokens, key, run, session, gate, at)
+SELECT $1, $8, room.id, $12::bigint, $13::bigint, $9::text, CASE WHEN $10::text IS NULL AND $11::text IS NOT NULL
+  THEN (SELECT CASE WHEN r.org = $1 THEN r.id END FROM runs r WHERE r.session = $11::text) ELSE $10::text END, $11::text, $6, money_now()
+FROM room WHERE money_unused($1, $8) RETURNING run
+
 -- name: money_close
 -- $2 subject, $3 currency, $4 test, $5 report; then of calls of this one account, which are committed together: $6 requests, $7 keys,
 -- $8 runs, $9 providers, $10 models, $11 to $15 tokens: input, cached, cache write, output, reasoning; $16 millicents, $17 estimated
@@ -21,8 +43,9 @@ SELECT money_release($1, $2)
 -- name: money_flush
 -- $1 orgs and $2 requests, of one length: how many of them are settled. When this is committed, which waits for the disk as it
 -- writes something, so are they.
-SELECT count(u.request), pg_logical_emit_message(true, 'gatehouse', '')
-FROM unnest($1::text[], $2::text[]) AS mine (org, request) JOIN usage_rows u ON u.org = mine.org AND u.request = mine.request
+SELECT count(*) FILTER (WHERE mine.request = (SELECT u.request FROM usage_rows u WHERE u.org = mine.org AND u.request >= mine.request
+  ORDER BY u.request LIMIT 1)), pg_logical_emit_message(true, 'gatehouse', '')
+FROM unnest($1::text[], $2::text[]) AS mine (org, request)
 
 -- name: money_note
 -- $1 what calls are known to have used: [{org, request, provider, model, tokens, millicents, estimated}]. Never less than before.
