@@ -227,7 +227,7 @@ struct one_of_many {
 	pthread_t thread;
 	const struct stack_org *org;
 	const char *idempotency;
-	int api;
+	int api, timeout_s; /* 0: 3 s */
 	long status;
 	bool whole, replayed;
 	char code[60];
@@ -347,7 +347,7 @@ static void *endless(void *arg)
 		.path = "/v1/chat/completions",
 		.key = o->org->key,
 		.api = o->api,
-		.timeout_s = 3,
+		.timeout_s = o->timeout_s > 0 ? o->timeout_s : 3,
 		.body = "{\"model\":\"one/"
 			"endless\",\"stream\":true,\"max_tokens\":500,\"messages\":[{\"role\":\"user\","
 			"\"content\":\"go\"}]}" };
@@ -384,7 +384,8 @@ static void a_killed_api_is_settled_by_what_is_known(void **s)
 {
 	(void)s;
 	struct stack_org org;
-	struct one_of_many o = { .org = &org, .api = 1 };
+	/* It must not leave before its api is killed. */
+	struct one_of_many o = { .org = &org, .api = 1, .timeout_s = WAIT_MS / 1000 };
 	rich(&org, "1usd", "endless");
 	assert_int_equal(pthread_create(&o.thread, NULL, endless, &o), 0);
 	until_noted(&org);
