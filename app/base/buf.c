@@ -55,20 +55,38 @@ int buf_chr(struct buf *b, char c)
 	return buf_add(b, &c, 1);
 }
 
+int buf_num(struct buf *b, long long v)
+{
+	char digits[24];
+	size_t at = sizeof digits;
+	unsigned long long left = v < 0 ? 0 - (unsigned long long)v : (unsigned long long)v;
+	do
+		digits[--at] = (char)('0' + left % 10);
+	while ((left /= 10) > 0);
+	if (v < 0)
+		digits[--at] = '-';
+	return buf_add(b, digits + at, sizeof digits - at);
+}
+
 int buf_fmt(struct buf *b, const char *fmt, ...)
 {
 	va_list ap, again;
+	/* Into what is there, which mostly is enough: formatting twice is what costs. */
+	size_t room = b->full ? 0 : b->cap - b->n;
 	va_start(ap, fmt);
 	va_copy(again, ap);
-	int n = vsnprintf(NULL, 0, fmt, ap);
+	int n = vsnprintf(room == 0 ? NULL : b->p + b->n, room, fmt, ap);
 	va_end(ap);
 	assert(n >= 0);
-	char *to = buf_room(b, (size_t)n);
-	if (to != NULL) {
+	bool fits = (size_t)n < room;
+	if (room > 0 && !fits)
+		b->p[b->n] = 0;
+	char *to = fits ? b->p + b->n : buf_room(b, (size_t)n);
+	if (to != NULL && !fits)
 		(void)vsnprintf(to, (size_t)n + 1, fmt, again);
-		buf_grew(b, (size_t)n);
-	}
 	va_end(again);
+	if (to != NULL)
+		b->n += (size_t)n;
 	return to == NULL ? -1 : 0;
 }
 

@@ -26,6 +26,7 @@ int buf_add(struct buf *b, const void *p, size_t n); /* 0, or -1 when it does no
 int buf_str(struct buf *b, const char *s);
 int buf_chr(struct buf *b, char c);
 int buf_fmt(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int buf_num(struct buf *b, long long v);
 /* Room for n more bytes at the end, to be filled by the caller and then counted with buf_grew; NULL when it does not fit. */
 char *buf_room(struct buf *b, size_t n);
 void buf_grew(struct buf *b, size_t n);

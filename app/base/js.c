@@ -53,6 +53,192 @@ static const char *not_json(const char *text)
 	return "it is not JSON";
 }
 
+/* ---- reading what is as it should be. NULL for anything else: Jansson's own parser then says what is wrong with it, or reads what is rare. */
+
+struct reader {
+	const char *p, *end;
+	struct buf text; /* of a string with escapes */
+};
+
+static char peek(struct reader *r)
+{
+	while (r->p < r->end && (*r->p == ' ' || *r->p == '\n' || *r->p == '\r' || *r->p == '\t'))
+		r->p++;
+	return r->p < r->end ? *r->p : '\0';
+}
+
+static bool hex4(const struct reader *r, unsigned *u)
+{
+	unsigned char bytes[2];
+	char hex[5] = { 0 };
+	if (r->end - r->p < 4)
+		return false;
+	memcpy(hex, r->p, 4);
+	if (hex_decode(hex, bytes, sizeof bytes) != (ssize_t)sizeof bytes)
+		return false;
+	*u = (unsigned)bytes[0] << 8 | bytes[1];
+	return true;
+}
+
+/* Behind "\\u". Halves of a pair, and what is none, are not read here. */
+static bool unicode(struct reader *r)
+{
+	unsigned u;
+	if (!hex4(r, &u) || u == 0 || (u >= 0xD800 && u < 0xE000))
+		return false;
+	r->p += 4;
+	if (u < 0x80)
+		return buf_chr(&r->text, (char)u) == 0;
+	const char two[] = { (char)(0xC0 | u >> 6), (char)(0x80 | (u & 0x3F)) };
+	const char three[] = { (char)(0xE0 | u >> 12), (char)(0x80 | (u >> 6 & 0x3F)),
+		(char)(0x80 | (u & 0x3F)) };
+	return (u < 0x800 ? buf_add(&r->text, two, sizeof two) : buf_add(&r->text, three, sizeof three)) == 0;
+}
+
+static bool unescape(struct reader *r)
+{
+	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+	if (r->p == r->end)
+		return false;
+	char c = *r->p++;
+	if (c == 'u')
+		return unicode(r);
+	const char *at = memchr(from, c, sizeof from - 1);
+	return at != NULL && buf_chr(&r->text, to[at - from]) == 0;
+}
+
+/* At the opening quote. *out lies in the text, or in r->text until the next string. */
+static bool string(struct reader *r, struct str *out)
+{
+	const char *from = ++r->p;
+	r->p += str_plain(r->p, (size_t)(r->end - r->p));
+	*out = (struct str){ from, (size_t)(r->p - from) };
+	if (r->p == r->end)
+		return false;
+	if (*r->p == '"') {
+		r->p++;
+		return utf8_valid(out->p, out->n) == out->n;
+	}
+	buf_reset(&r->text);
+	(void)buf_add(&r->text, from, out->n);
+	while (r->p < r->end && *r->p == '\\') {
+		r->p++;
+		if (!unescape(r))
+			return false;
+		size_t some = str_plain(r->p, (size_t)(r->end - r->p));
+		(void)buf_add(&r->text, r->p, some);
+		r->p += some;
+	}
+	if (r->p == r->end || *r->p++ != '"')
+		return false;
+	*out = (struct str){ r->text.p, r->text.n };
+	return utf8_valid(out->p, out->n) == out->n;
+}
+
+/* Whole numbers that surely fit. */
+static json_t *number(struct reader *r)
+{
+	enum { DIGITS_MAX = 18 };
+	bool minus = *r->p == '-';
+	const char *from = r->p += minus;
+	json_int_t v = 0;
+	while (r->p < r->end && *r->p >= '0' && *r->p <= '9' && r->p - from < DIGITS_MAX)
+		v = v * 10 + (*r->p++ - '0');
+	bool whole = r->p == r->end || memchr(",]} \n\r\t", *r->p, 7) != NULL;
+	if (r->p == from || (*from == '0' && r->p - from > 1) || !whole)
+		return NULL;
+	return json_integer(minus ? -v : v);
+}
+
+static json_t *word(struct reader *r)
+{
+	size_t left = (size_t)(r->end - r->p);
+	if (left >= 4 && memcmp(r->p, "true", 4) == 0) {
+		r->p += 4;
+		return json_true();
+	}
+	if (left >= 4 && memcmp(r->p, "null", 4) == 0) {
+		r->p += 4;
+		return json_null();
+	}
+	if (left < 5 || memcmp(r->p, "false", 5) != 0)
+		return NULL;
+	r->p += 5;
+	return json_false();
+}
+
+static json_t *value(struct reader *r);
+
+static bool member(struct reader *r, json_t *o)
+{
+	struct str key;
+	if (peek(r) != '"' || !string(r, &key) || key.p == r->text.p) /* the value may need that room */
+		return false;
+	if (peek(r) != ':')
+		return false;
+	r->p++;
+	json_t *v = value(r);
+	if (v == NULL)
+		return false;
+	size_t before = json_object_size(o);
+	return json_object_setn_new_nocheck(o, key.p, key.n, v) == 0 && json_object_size(o) > before;
+}
+
+static bool item(struct reader *r, json_t *a)
+{
+	json_t *v = value(r);
+	return v != NULL && json_array_append_new(a, v) == 0;
+}
+
+/* At the opening bracket. */
+static json_t *several(struct reader *r, json_t *made, bool (*one)(struct reader *r, json_t *to), char end)
+{
+	auto_json json_t *all = made;
+	r->p++;
+	char c = peek(r);
+	if (c != end)
+		do {
+			if (!one(r, all))
+				return NULL;
+			c = peek(r);
+			r->p += c == ',';
+		} while (c == ',');
+	if (c != end)
+		return NULL;
+	r->p++;
+	return steal(all);
+}
+
+static json_t *value(struct reader *r)
+{
+	struct str s;
+	switch (peek(r)) {
+	case '{':
+		return several(r, json_object(), member, '}');
+	case '[':
+		return several(r, json_array(), item, ']');
+	case '"':
+		return string(r, &s) ? json_stringn_nocheck(s.p, s.n) : NULL;
+	case 't':
+	case 'f':
+	case 'n':
+		return word(r);
+	case '\0':
+		return NULL;
+	default:
+		return number(r);
+	}
+}
+
+static json_t *read_plain(const char *p, size_t n)
+{
+	struct reader r = { .p = p, .end = p + n, .text = BUF(n + 1) };
+	auto_json json_t *v = value(&r);
+	(void)peek(&r);
+	buf_free(&r.text);
+	return v != NULL && r.p == r.end ? steal(v) : NULL;
+}
+
 json_t *js_parse(const char *p, size_t n, struct err *e)
 {
 	if (js_depth(p, n) > LIMIT_JSON_DEPTH) {
@@ -61,7 +247,9 @@ json_t *js_parse(const char *p, size_t n, struct err *e)
 		return NULL;
 	}
 	json_error_t je;
-	json_t *v = json_loadb(p, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
+	json_t *v = n == 0 ? NULL : read_plain(p, n);
+	if (v == NULL)
+		v = json_loadb(p, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
 	if (v == NULL) {
 		/* Place and kind only: je.text quotes the input. */
 		const char *why = json_error_code(&je) == json_error_invalid_utf8 ? "it is not valid UTF-8"
@@ -165,24 +353,6 @@ json_t *js_text(const char *p, size_t n)
 	if (v == NULL)
 		abort();
 	return v;
-}
-
-static int to_buf(const char *p, size_t n, void *arg)
-{
-	return buf_add(arg, p, n);
-}
-
-int js_dump_buf(struct buf *b, const json_t *v)
-{
-	return json_dump_callback(v, to_buf, b, JSON_COMPACT | JSON_ENCODE_ANY);
-}
-
-char *js_dump(struct mem *m, const json_t *v)
-{
-	auto_free char *s = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
-	if (s == NULL)
-		abort();
-	return mem_str(m, s);
 }
 
 json_t *js_pack(const char *fmt, ...)

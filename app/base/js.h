@@ -41,5 +41,7 @@ json_t *js_text(const char *p, size_t n);
 /* Compact text. js_dump: in the arena. js_dump_buf: appended; -1 when it does not fit. */
 char *js_dump(struct mem *m, const json_t *v) __attribute__((returns_nonnull));
 int js_dump_buf(struct buf *b, const json_t *v);
+/* A JSON string of arbitrary bytes, appended in its quotes; what is not UTF-8 as in js_text. For text that is written without a tree. */
+void js_quote(struct buf *b, const char *p, size_t n);
 /* json_pack that cannot fail for memory: a NULL result is a bug in the format and aborts. */
 json_t *js_pack(const char *fmt, ...) __attribute__((returns_nonnull, warn_unused_result));

@@ -3,13 +3,14 @@
 #include <assert.h>
 #include <pthread.h>
 #include <stdalign.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
 /* The first block is what a request needs at least, and all that thousands of idle streams need; the others are for work. */
-enum { FIRST_BYTES = 1024, BLOCK_BYTES = 4000 };
+enum { FIRST_BYTES = 1024, BLOCK_BYTES = 4000, FMT_BYTES = 256 };
 
 struct block {
 	struct block *next;
@@ -73,12 +74,15 @@ char *mem_strn(struct mem *m, const char *p, size_t n)
 
 char *mem_vfmt(struct mem *m, const char *fmt, va_list ap)
 {
+	char some[FMT_BYTES]; /* mostly enough: formatting twice is what costs */
 	va_list again;
 	va_copy(again, ap);
-	int n = vsnprintf(NULL, 0, fmt, ap);
+	int n = vsnprintf(some, sizeof some, fmt, ap);
 	assert(n >= 0);
-	char *s = mem_alloc(m, (size_t)n + 1);
-	(void)vsnprintf(s, (size_t)n + 1, fmt, again);
+	bool fits = (size_t)n < sizeof some;
+	char *s = fits ? mem_strn(m, some, (size_t)n) : mem_alloc(m, (size_t)n + 1);
+	if (!fits)
+		(void)vsnprintf(s, (size_t)n + 1, fmt, again);
 	va_end(again);
 	return s;
 }

@@ -120,10 +120,46 @@ static int utf8_char(const unsigned char *p, size_t n)
 	return len;
 }
 
+/* Eight bytes at a time, as long as none of them ends the stretch. */
+size_t str_plain(const char *p, size_t n)
+{
+	const uint64_t ones = 0x0101010101010101, high = 0x8080808080808080;
+	uint64_t w;
+	size_t i = 0;
+	for (; n - i >= 8; i += 8) {
+		memcpy(&w, p + i, 8);
+		uint64_t quote = w ^ (ones * '"'), back = w ^ (ones * '\\');
+		/* A byte of x - ones whose high bit is set where x has it clear was 0 (or follows one that was). */
+		uint64_t stop = ((quote - ones) & ~quote) | ((back - ones) & ~back) |
+		    ((w - ones * 0x20) & ~w);
+		if ((stop & high) != 0)
+			break;
+	}
+	while (i < n && p[i] != '"' && p[i] != '\\' && (unsigned char)p[i] >= 0x20)
+		i++;
+	return i;
+}
+
+/* Most text is ASCII, which is seen eight bytes at a time. */
+static size_t ascii(const char *p, size_t n)
+{
+	uint64_t w;
+	size_t i = 0;
+	for (; n - i >= 8; i += 8) {
+		memcpy(&w, p + i, 8);
+		if ((w & 0x8080808080808080) != 0)
+			break;
+	}
+	return i;
+}
+
 size_t utf8_valid(const char *p, size_t n)
 {
 	size_t at = 0;
 	while (at < n) {
+		at += ascii(p + at, n - at);
+		if (at == n)
+			break;
 		int len = utf8_char((const unsigned char *)p + at, n - at);
 		if (len <= 0)
 			break;

@@ -32,6 +32,8 @@ bool str_int(const char *s, long long min, long long max, long long *out);
 
 /* Length of the longest prefix of p[0..n) that is whole, valid UTF-8 (RFC 3629). */
 size_t utf8_valid(const char *p, size_t n);
+/* How many bytes at the front of p[0..n) stand for themselves in a JSON string: up to a quote, a backslash or a control character. */
+size_t str_plain(const char *p, size_t n);
 /*
  * Bytes at the end of p[0..n) that begin a character and may be completed by what follows (0..3);
  * bytes that can never become valid are not counted.

@@ -152,16 +152,15 @@ const struct reply_vt fcgi_reply_vt = {
 void fcgi_reply_json(struct fcgi_call *k, int status, const json_t *v)
 {
 	struct ctx *c = &k->c;
-	auto_free char *text = json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY);
-	if (text == NULL)
+	auto_buf struct buf text = BUF(SIZE_MAX / 8);
+	if (js_dump_buf(&text, v) != 0)
 		abort();
-	size_t n = strlen(text);
-	reply_header(c, "Content-Length", mem_fmt(k->mem, "%zu", n));
+	reply_header(c, "Content-Length", mem_fmt(k->mem, "%zu", text.n));
 	reply_header(c, "Cache-Control", "no-store");
 	/* One JSON value is buffered by nginx: a slow client must not hold a worker. */
 	k->reply.unbuffered = false;
 	(void)reply_begin(c, status, "application/json");
-	(void)reply_write(c, text, n);
+	(void)reply_write(c, text.p, text.n);
 }
 
 void fcgi_reply_error(struct fcgi_call *k, const struct err *e)

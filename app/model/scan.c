@@ -61,32 +61,13 @@ static bool escape_ok(struct scan *s, const char **at)
 	return memchr("\"\\/bfnrt", *p, 8) != NULL;
 }
 
-/* Eight bytes at a time: where none of them ends a plain stretch of a string (a quote, a backslash, a control character). */
-static const char *plain(const char *p, const char *end)
-{
-	const uint64_t ones = 0x0101010101010101, high = 0x8080808080808080;
-	uint64_t w;
-	for (; end - p >= 8; p += 8) {
-		memcpy(&w, p, 8);
-		uint64_t quote = w ^ (ones * '"'), back = w ^ (ones * '\\');
-		/* A byte of x - ones whose high bit is set where x has it clear was 0 (or follows one that was). */
-		uint64_t stop = ((quote - ones) & ~quote) | ((back - ones) & ~back) |
-		    ((w - ones * 0x20) & ~w);
-		if ((stop & high) != 0)
-			break;
-	}
-	while (p < end && *p != '"' && *p != '\\' && (unsigned char)*p >= 0x20)
-		p++;
-	return p;
-}
-
 /* At an opening quote. */
 static bool string(struct scan *s, struct scan_text *out)
 {
 	const char *p = ++s->p, *from = p;
 	bool escaped = false;
 	for (;;) {
-		p = plain(p, s->end);
+		p += str_plain(p, (size_t)(s->end - p));
 		if (p == s->end || (unsigned char)*p < 0x20)
 			return fail(s);
 		if (*p == '"')

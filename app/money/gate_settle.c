@@ -14,7 +14,8 @@ enum { ARRAY_BYTES = 1 << 24 };
 
 void gate_array_num(struct buf *b, long long v)
 {
-	(void)buf_fmt(b, "%c%lld", b->n == 0 ? '{' : ',', v);
+	(void)buf_chr(b, b->n == 0 ? '{' : ',');
+	(void)buf_num(b, v);
 }
 
 void gate_array(struct buf *b, const char *s)

@@ -1,5 +1,6 @@
 #include "../t.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,9 +127,26 @@ static void test_one_byte_at_a_time_moves_the_memory_rarely(void **state)
 	assert_int_equal(buf_chr(&b, 'x'), -1);
 }
 
+static void test_numbers_are_written_to_their_bounds(void **state)
+{
+	(void)state;
+	static const struct {
+		long long v;
+		const char *text;
+	} rows[] = { { 0, "0" }, { -1, "-1" }, { 10, "10" }, { LLONG_MAX, "9223372036854775807" },
+		{ LLONG_MIN, "-9223372036854775808" } };
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		auto_buf struct buf b = BUF(20), tight = BUF(strlen(rows[i].text) - (i > 0));
+		assert_int_equal(buf_num(&b, rows[i].v), 0);
+		assert_string_equal(b.p, rows[i].text);
+		assert_int_equal(buf_num(&tight, rows[i].v), i > 0 ? -1 : 0);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_numbers_are_written_to_their_bounds),
 		cmocka_unit_test(
 		    test_it_holds_what_was_appended_never_passes_its_maximum_and_remembers_that_something_did_not_fit),
 		cmocka_unit_test(test_an_empty_one_is_an_empty_string),

@@ -179,6 +179,77 @@ static void test_a_text_member_stands_for_its_bytes_or_for_what_its_base64_says(
 	}
 }
 
+/* Is what js_parse reads, or refuses, what Jansson's parser does, and the text of it what Jansson's writer makes? */
+static void like_jansson(const char *text, size_t n)
+{
+	struct err e = { 0 };
+	json_error_t je;
+	auto_json json_t *mine = js_parse(text, n, &e),
+			 *theirs = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
+	if ((mine == NULL) != (theirs == NULL) || (mine != NULL && !json_equal(mine, theirs)))
+		fail_msg("read as something else: %.*s", (int)n, text);
+	if (mine == NULL)
+		return;
+	auto_buf struct buf b = BUF(1 << 20);
+	auto_free char *want = json_dumps(theirs, JSON_COMPACT | JSON_ENCODE_ANY);
+	assert_non_null(want);
+	assert_int_equal(js_dump_buf(&b, mine), 0);
+	if (strcmp(buf_c(&b), want) != 0)
+		fail_msg("written as %s, not %s", buf_c(&b), want);
+}
+
+static const char *const texts[] = {
+	"{\"model\":\"m\",\"stream\":false,\"messages\":[{\"role\":\"user\",\"content\":\"a \\\"b\\\" \\\\ "
+	"\\/ "
+	"\\b\\f\\n\\r\\t\"}],\"n\":1}",
+	" [ 0 , -0 , -1 , 123456789012345678 , 1234567890123456789 , 9223372036854775807 , "
+	"-9223372036854775808 ] ",
+	"[1.5,-0.0,1e3,1E-3,0.1,2e+10,12345678901234567890.0,5e-324]",
+	"[true,false,null,\"\",{},[],{\"\":\"\"}]",
+	"\"\\u00e9\\u0001\\u001F\\u007f\\u20ac\\uFFFD\\ud83d\\ude00\"",
+	"{\"\\u0061\":1,\"b\":2,\"h\xc3\xa9\":[\"\xf0\x9f\x98\x80\",\"\x7f\"]}",
+	"{\"a\":{\"a\":[{\"a\":[]}]},\"b\":-12,\"c\":\"a longer text that goes over eight bytes at a time\"}",
+};
+
+static void test_texts_are_read_and_written_as_jansson_does(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+		like_jansson(texts[i], strlen(texts[i]));
+}
+
+/* Every cut of each text, and each with one byte of it changed. */
+static void test_no_damage_is_read_otherwise_than_jansson_does(void **state)
+{
+	(void)state;
+	static const char other[] = "\"\\{}[],:0919-+.eEutfn /\x01\x1f\x7f\x80\xc3\xed\xf0\n";
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+		auto_free char *text = xstrdup(texts[i]);
+		size_t n = strlen(text);
+		for (size_t at = 0; at < n; at++) {
+			char was = text[at];
+			like_jansson(text, at);
+			for (size_t k = 0; k < sizeof other; k++) { /* its NUL, too */
+				text[at] = other[k];
+				like_jansson(text, n);
+			}
+			text[at] = was;
+		}
+	}
+}
+
+static void test_quoted_text_is_read_back(void **state)
+{
+	(void)state;
+	static const char *const rows[][2] = { { "", "\"\"" }, { "a\"b\\", "\"a\\\"b\\\\\"" },
+		{ "a\x01\n", "\"a\\u0001\\n\"" }, { "\xff!", "\"\xEF\xBF\xBD!\"" } };
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		auto_buf struct buf b = BUF(100);
+		js_quote(&b, rows[i][0], strlen(rows[i][0]));
+		assert_string_equal(buf_c(&b), rows[i][1]);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -188,6 +259,9 @@ int main(void)
 		cmocka_unit_test(test_bytes_that_are_no_text_become_replacement_characters_one_for_one),
 		cmocka_unit_test(test_a_text_member_stands_for_its_bytes_or_for_what_its_base64_says),
 		cmocka_unit_test(test_what_is_built_is_dumped_compactly_and_does_not_pass_a_bound),
+		cmocka_unit_test(test_texts_are_read_and_written_as_jansson_does),
+		cmocka_unit_test(test_no_damage_is_read_otherwise_than_jansson_does),
+		cmocka_unit_test(test_quoted_text_is_read_back),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
