@@ -2,15 +2,30 @@
 
 #include <endian.h>
 #include <errno.h>
-#include <openssl/sha.h>
+#include <openssl/evp.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/secret.h"
+
+/* OpenSSL looks an algorithm up by its name, which takes longer than hashing a key: once is enough. */
+static pthread_once_t sha256_once = PTHREAD_ONCE_INIT;
+static EVP_MD *sha256_md;
+
+static void sha256_fetch(void)
+{
+	sha256_md = EVP_MD_fetch(NULL, "SHA256", NULL);
+	if (sha256_md == NULL)
+		abort();
+}
+
 void sha256(const void *p, size_t n, unsigned char out[SHA256_BYTES])
 {
-	(void)SHA256(p, n, out);
+	(void)pthread_once(&sha256_once, sha256_fetch);
+	if (EVP_Digest(p, n, out, NULL, sha256_md, NULL) != 1)
+		abort();
 }
 
 void hex_encode(const void *p, size_t n, char *out)
@@ -66,6 +81,55 @@ void random_bytes(void *p, size_t n)
 		to += got;
 		n -= (size_t)got;
 	}
+}
+
+/* What was drawn and not handed out. A child begins without: it would hand out the same. */
+enum { STORE_BYTES = 512 };
+static struct {
+	pthread_mutex_t lock;
+	unsigned char bytes[STORE_BYTES];
+	size_t left;
+} store = { .lock = PTHREAD_MUTEX_INITIALIZER };
+static pthread_once_t store_once = PTHREAD_ONCE_INIT;
+
+static void store_lock(void)
+{
+	(void)pthread_mutex_lock(&store.lock);
+}
+
+static void store_unlock(void)
+{
+	(void)pthread_mutex_unlock(&store.lock);
+}
+
+static void store_empty(void)
+{
+	store.left = 0;
+	store_unlock();
+}
+
+static void store_setup(void)
+{
+	if (pthread_atfork(store_lock, store_unlock, store_empty) != 0)
+		abort();
+}
+
+void random_some(void *p, size_t n)
+{
+	if (n > STORE_BYTES / 4) {
+		random_bytes(p, n);
+		return;
+	}
+	(void)pthread_once(&store_once, store_setup);
+	store_lock();
+	if (store.left < n) {
+		random_bytes(store.bytes, sizeof store.bytes);
+		store.left = sizeof store.bytes;
+	}
+	store.left -= n;
+	memcpy(p, store.bytes + store.left, n);
+	secret_wipe(store.bytes + store.left, n);
+	store_unlock();
 }
 
 /* ---- SipHash-1-3 */

@@ -21,6 +21,10 @@ size_t hash_slot(const char *s, size_t slots);
 
 void random_bytes(void *p, size_t n);                /* from the kernel; aborts when it has none */
 void hex_encode(const void *p, size_t n, char *out); /* 2n + 1 bytes */
+void random_bytes(void *p, size_t n); /* from the kernel; aborts when it has none */
+/* As random, for what is no secret and made many times a second (ids, spans): the kernel is asked once for many of them. */
+void random_some(void *p, size_t n);
+void hex_encode(const void *p, size_t n, char *out);                /* 2n + 1 bytes */
 ssize_t hex_decode(const char *s, unsigned char *out, size_t size); /* bytes written, or -1 */
 
 /* b64_encode needs 4 * ((n + 2) / 3) + 1 bytes at out and returns the length without the NUL. */

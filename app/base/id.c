@@ -15,7 +15,7 @@ void id_make(const char *prefix, char out[ID_MAX])
 	size_t n = strlen(prefix);
 	assert(n > 0 && n <= 4);
 	unsigned char rnd[10];
-	random_bytes(rnd, sizeof rnd);
+	random_some(rnd, sizeof rnd);
 	memcpy(out, prefix, n);
 	out[n++] = '_';
 	uint64_t ms = (uint64_t)clock_wall_ms();

@@ -90,7 +90,7 @@ static const char *take_traceparent(struct fcgi_call *k)
 	    bytes[0] == 0xff || memcmp(bytes + 1, zero, 16) == 0 || memcmp(bytes + 17, zero, 8) == 0)
 		return NULL;
 	unsigned char span[8];
-	random_bytes(span, sizeof span);
+	random_some(span, sizeof span);
 	hex_encode(span, sizeof span, hex);
 	return mem_fmt(k->mem, "00-%.32s-%s-%.2s", t + 3, hex, t + 53);
 }

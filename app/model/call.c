@@ -122,7 +122,7 @@ static int claim(struct call *k, struct err *e)
 static bool pause_ms(struct call *k, int64_t ms)
 {
 	unsigned char r;
-	random_bytes(&r, sizeof r);
+	random_some(&r, sizeof r);
 	ms += ms * r / 1024; /* up to a quarter more: those who failed together do not come back together */
 	int64_t until = clock_ms() + ms, began = call_now_us();
 	if (until >= k->deadline_ms)

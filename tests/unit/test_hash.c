@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/hash.h"
@@ -198,12 +200,42 @@ static void test_a_deadline_never_has_less_than_nothing_left(void **state)
 	assert_int_equal(clock_left_ms(INT64_MAX), 0x7fffffff);
 }
 
+/* What is drawn for many at once is handed out once: not to two threads, and not to a child and its parent. */
+static void test_what_is_random_comes_once_also_in_a_child(void **state)
+{
+	(void)state;
+	unsigned char a[16], b[16], theirs[16];
+	int fds[2], status;
+	random_some(a, sizeof a);
+	assert_int_equal(pipe(fds), 0);
+	pid_t pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		random_some(b, sizeof b);
+		_exit(write(fds[1], b, sizeof b) == (ssize_t)sizeof b ? 0 : 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(read(fds[0], theirs, sizeof theirs), sizeof theirs);
+	for (int i = 0; i < 200; i++) {
+		random_some(b, sizeof b);
+		assert_memory_not_equal(a, b, sizeof a);
+		assert_memory_not_equal(theirs, b, sizeof b);
+	}
+	(void)close(fds[0]);
+	(void)close(fds[1]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_sha256_is_the_published_one),
+<<<<<<< HEAD
 		cmocka_unit_test(test_siphash_is_the_published_one),
 		cmocka_unit_test(test_names_are_spread_over_the_slots),
+=======
+		cmocka_unit_test(test_what_is_random_comes_once_also_in_a_child),
+>>>>>>> 702165c (base: ids draw from a store, SHA-256 is looked up once)
 		cmocka_unit_test(test_base64_is_the_published_one_and_reads_back_what_it_wrote),
 		cmocka_unit_test(test_base64_that_is_not_exactly_so_is_refused),
 		cmocka_unit_test(test_hex_reads_back_and_refuses_what_is_none),
