@@ -167,8 +167,8 @@ long long wire_estimate_request(const json_t *body)
 /* ---- what cannot be */
 
 enum {
-	ADDED_TOKENS = 10000, /* what vendors put around a conversation and its tools */
-	PART_TOKENS = 100000, /* of an image or a document, whose pages lie elsewhere */
+	ADDED_TOKENS = WIRE_INPUT_LEAST, /* what vendors put around a conversation and its tools */
+	PART_TOKENS = 100000,            /* of an image or a document, whose pages lie elsewhere */
 };
 
 /* Input that is not in the body: a stored conversation, or what a tool of the vendor's finds and reads again in each of its steps. */

@@ -38,12 +38,14 @@ long long call_worst_out(const struct call *k, const struct provider_model *m)
 /* Can that be what this call used? README.md, rule 6. */
 static bool can_be(struct call *k, const struct provider_model *m, const struct wire_usage *u, size_t written)
 {
-	if (k->most_in == 0)
-		k->most_in = wire_input_most(k->in);
-	long long in = k->most_in, context = m->context_tokens,
+	long long context = m->context_tokens, in = context > 0 ? context + context / 4 : WIRE_INPUT_ANY,
 		  out = output_most(k, m, context > 0 ? context : OUTPUT_ANY);
-	if (in < WIRE_INPUT_ANY && context > 0)
-		in = not_above(in, context + context / 4);
+	/* What any body may be is not looked for in this one. */
+	if (u->input > not_above(in, WIRE_INPUT_LEAST)) {
+		if (k->most_in == 0)
+			k->most_in = wire_input_most(k->in);
+		in = k->most_in < WIRE_INPUT_ANY ? not_above(in, k->most_in) : k->most_in;
+	}
 	out = not_below(out, (long long)written); /* it was there, whatever the limit was */
 	return !u->odd && u->input <= in && u->output - u->reasoning <= out + OUTPUT_SLACK &&
 	    u->reasoning <= out + REASONING_SLACK;

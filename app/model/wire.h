@@ -45,8 +45,9 @@ long long wire_estimate_tokens(size_t bytes);
 /* The same for a request body in any wire: the text in it, and a flat figure for each image and document. */
 long long wire_estimate_request(const json_t *body);
 /* More input tokens than a request can be, whatever an upstream says: from its bytes, its images and documents, and what vendors
- * add; WIRE_INPUT_ANY where a stored conversation or a vendor's own tool brings more. Looks through all of the body. */
-enum { WIRE_INPUT_ANY = 2000000 };
+ * add; WIRE_INPUT_ANY where a stored conversation or a vendor's own tool brings more. Looks through all of the body;
+ * WIRE_INPUT_LEAST is never above it. */
+enum { WIRE_INPUT_ANY = 2000000, WIRE_INPUT_LEAST = 10000 };
 long long wire_input_most(const json_t *body);
 /* In an answer of wire w, or an event of its stream: put these figures where it tells usage, if it does. */
 void wire_usage_put(enum provider_wire w, json_t *v, const struct wire_usage *u);

@@ -18,8 +18,13 @@ static bool is_one_line(const char *s)
 void reply_header(struct ctx *c, const char *name, const char *value)
 {
 	assert(is_one_line(name) && is_one_line(value) && !c->reply->begun);
-	const char *before = c->reply->headers;
-	c->reply->headers = mem_fmt(c->mem, "%s%s: %s\r\n", before == NULL ? "" : before, name, value);
+	const char *before = c->reply->headers == NULL ? "" : c->reply->headers;
+	size_t n = strlen(before), name_n = strlen(name), value_n = strlen(value);
+	char *all = mem_alloc(c->mem, n + name_n + value_n + sizeof ": \r\n");
+	char *at = mempcpy(mempcpy(all, before, n), name, name_n);
+	at = mempcpy(mempcpy(at, ": ", 2), value, value_n);
+	memcpy(at, "\r\n", 2);
+	c->reply->headers = all;
 }
 
 void reply_status(struct ctx *c, int status)
