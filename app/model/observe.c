@@ -28,18 +28,28 @@ enum {
 	PRUNE_ROWS = 5000,
 	SERIES = 512, /* of (provider, outcome) */
 	OUTCOME_BYTES = 32,
+	SPAN_ROOM = 2048, /* of most */
+	ROWS_BYTES = 512 << 20,
 };
 
+/* A span on its way, and what else is told of it. */
+struct item {
+	atomic_int refs;
+	char *text; /* as span.h has it, with org */
+	json_t *note;
+	const char *session; /* in note; whom it is told */
+	const char *org;
+};
 /* A bounded queue and the thread that empties it. */
 struct pipe {
 	struct observe *o;
 	/* Take n items; how many are done with, from the front; the rest is offered again after a while. */
-	size_t (*take)(struct pipe *p, json_t **items, size_t n);
+	size_t (*take)(struct pipe *p, struct item **items, size_t n);
 	int gather_ms;
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t some;
-	json_t *ring[OBSERVE_QUEUE];
+	struct item *ring[OBSERVE_QUEUE];
 	size_t first, n; /* under lock, as the next two */
 	bool stop, begun;
 	int64_t stop_by_ms;
@@ -67,7 +77,16 @@ struct observe {
 
 /* ---- queues */
 
-static void pipe_put(struct pipe *p, json_t *item)
+static void item_put(struct item *i)
+{
+	if (atomic_fetch_sub(&i->refs, 1) > 1)
+		return;
+	json_decref(i->note);
+	free(i->text);
+	free(i);
+}
+
+static void pipe_put(struct pipe *p, struct item *item)
 {
 	if (!p->begun)
 		return;
@@ -77,7 +96,8 @@ static void pipe_put(struct pipe *p, json_t *item)
 		/* Only the first is waited for; behind it they gather, and nobody is woken for each. */
 		if (p->n == 0)
 			(void)pthread_cond_signal(&p->some);
-		p->ring[(p->first + p->n++) % OBSERVE_QUEUE] = json_incref(item);
+		(void)atomic_fetch_add(&item->refs, 1);
+		p->ring[(p->first + p->n++) % OBSERVE_QUEUE] = item;
 	}
 	(void)pthread_mutex_unlock(&p->lock);
 	if (!fits)
@@ -95,7 +115,7 @@ static void pipe_wait(struct pipe *p, int ms, bool some)
 static void pipe_drop(struct pipe *p, size_t n, atomic_llong *count)
 {
 	for (size_t i = 0; i < n; i++) {
-		json_decref(p->ring[p->first]);
+		item_put(p->ring[p->first]);
 		p->first = (p->first + 1) % OBSERVE_QUEUE;
 	}
 	p->n -= n;
@@ -105,7 +125,7 @@ static void pipe_drop(struct pipe *p, size_t n, atomic_llong *count)
 static void *pipe_run(void *arg)
 {
 	struct pipe *p = arg;
-	json_t *batch[OBSERVE_BATCH];
+	struct item *batch[OBSERVE_BATCH];
 	(void)pthread_mutex_lock(&p->lock);
 	while (!p->stop || (p->n > 0 && clock_ms() < p->stop_by_ms)) {
 		if (p->n == 0)
@@ -128,7 +148,7 @@ static void *pipe_run(void *arg)
 }
 
 static void pipe_begin(struct observe *o, struct pipe *p,
-    size_t (*take)(struct pipe *p, json_t **items, size_t n), int gather_ms)
+    size_t (*take)(struct pipe *p, struct item **items, size_t n), int gather_ms)
 {
 	p->o = o;
 	p->take = take;
@@ -156,28 +176,13 @@ static void pipe_end(struct pipe *p, int64_t by_ms)
 
 /* ---- into PostgreSQL */
 
-/* RUN-8: a row is filed by the one attribute. */
-static json_t *row_of(json_t *span)
-{
-	static const char *const as_is[] = { "trace", "span", "parent", "name", "start_us", "end_us", "error",
-		"session", "user", "attrs", "events", NULL };
-	json_t *row = json_object();
-	for (const char *const *k = as_is; *k != NULL; k++)
-		if (js_get(span, *k) != NULL)
-			js_set(row, *k, json_incref(js_get(span, *k)));
-	js_set_str(row, "org", span_org(span) != NULL ? span_org(span) : "admin");
-	return row;
-}
-
 /* MOD-4: in the run's own words. A session that is closed meanwhile, or was never one, is told nothing. */
-static void tell_session(struct pg *db, json_t *span)
+static void tell_session(struct pg *db, const struct item *i)
 {
 	struct err e = { 0 };
-	const char *session = js_str(span, "session"), *org = span_org(span);
-	const json_t *note = js_get(span, "note");
-	if (note != NULL && session != NULL && org != NULL &&
-	    session_append(db, org, session, "tool-call", note, NULL, &e) != 0)
-		log_debug("a model call's attempts are not told", "session", session, "why", e.msg);
+	if (i->note != NULL &&
+	    session_append(db, i->org, i->session, "tool-call", js_get(i->note, "note"), NULL, &e) != 0)
+		log_debug("a model call's attempts are not told", "session", i->session, "why", e.msg);
 }
 
 static void prune(struct observe *o, struct pg *db)
@@ -193,7 +198,7 @@ static void prune(struct observe *o, struct pg *db)
 	o->prune_at_ms = clock_ms() + (more ? 0 : PRUNE_EVERY_MS);
 }
 
-static size_t keep(struct pipe *p, json_t **spans, size_t n)
+static size_t keep(struct pipe *p, struct item **spans, size_t n)
 {
 	struct err e = { 0 };
 	struct observe *o = p->o;
@@ -205,11 +210,13 @@ static size_t keep(struct pipe *p, json_t **spans, size_t n)
 	prune(o, db);
 	if (n == 0)
 		return 0;
-	auto_mem struct mem *m = mem_new();
-	auto_json json_t *rows = json_array();
-	for (size_t i = 0; i < n; i++)
-		js_push(rows, row_of(spans[i]));
-	auto_res struct pg_res *r = o->keep_hours == 0 ? NULL : PG(db, &q_span_put, &e, js_dump(m, rows));
+	auto_buf struct buf rows = BUF(ROWS_BYTES);
+	for (size_t i = 0; i < n; i++) {
+		(void)buf_chr(&rows, i == 0 ? '[' : ',');
+		(void)buf_str(&rows, spans[i]->text);
+	}
+	(void)buf_chr(&rows, ']');
+	auto_res struct pg_res *r = o->keep_hours == 0 ? NULL : PG(db, &q_span_put, &e, buf_c(&rows));
 	if (r == NULL && o->keep_hours > 0 && e.code == ERR_UNAVAILABLE)
 		return 0; /* PostgreSQL is away: they wait, as long as there is room */
 	if (r == NULL && o->keep_hours > 0) {
@@ -239,7 +246,21 @@ static bool given_up(void *arg)
 	return up;
 }
 
-static size_t export(struct pipe *p, json_t **spans, size_t n)
+/* The only one who needs a tree. */
+static json_t *request_of(struct item **spans, size_t n)
+{
+	json_t *trees[OBSERVE_BATCH];
+	for (size_t i = 0; i < n; i++) {
+		struct err e = { 0 };
+		trees[i] = js_parse(spans[i]->text, strlen(spans[i]->text), &e);
+	}
+	json_t *request = span_otlp(trees, n);
+	for (size_t i = 0; i < n; i++)
+		json_decref(trees[i]);
+	return request;
+}
+
+static size_t export(struct pipe *p, struct item **spans, size_t n)
 {
 	static const char *const heads[] = { "Content-Type: application/json", NULL };
 	struct observe *o = p->o;
@@ -248,7 +269,7 @@ static size_t export(struct pipe *p, json_t **spans, size_t n)
 	if (n == 0)
 		return 0;
 	auto_mem struct mem *m = mem_new();
-	auto_json json_t *request = span_otlp(spans, n);
+	auto_json json_t *request = request_of(spans, n);
 	const char *body = js_dump(m, request);
 	int rc = http_do(&(struct http_req){ .method = "POST",
 			     .url = o->url,
@@ -385,26 +406,49 @@ static int64_t now_us(clockid_t clock)
 	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
+/* Takes text and note. Told is the session of the note. */
+static void tell(struct observe *o, char *text, json_t *note)
+{
+	struct item *i = xcalloc(1, sizeof *i);
+	atomic_init(&i->refs, 1);
+	i->text = text;
+	i->note = note;
+	i->org = js_str(note, "org");
+	i->session = js_str(note, "session");
+	pipe_put(&o->keep, i);
+	pipe_put(&o->export, i);
+	item_put(i);
+}
+
+static void homeless(struct observe *o, const char *name)
+{
+	(void)atomic_fetch_add(&o->without_org, 1);
+	log_error("a span names no org and is filed under admin", "span", name);
+}
+
 void observe_span(struct observe *o, json_t *span)
 {
-	if (span_org(span) == NULL) {
-		(void)atomic_fetch_add(&o->without_org, 1);
-		log_error(
-		    "a span names no org and is filed under admin", "span", js_str_or(span, "name", ""));
-	}
-	pipe_put(&o->keep, span);
-	pipe_put(&o->export, span);
-	json_decref(span);
+	auto_json json_t *mine = span;
+	auto_buf struct buf b = BUF(ROWS_BYTES);
+	const char *org = span_org(mine);
+	if (org == NULL)
+		homeless(o, js_str_or(mine, "name", ""));
+	js_set_str(mine, "org", org == NULL ? "admin" : org); /* RUN-8: it is filed by the one attribute */
+	(void)js_dump_buf(&b, mine);
+	tell(o, steal(b.p), NULL);
 }
 
 void observe_call(void *observe, const struct call_record *r)
 {
 	struct observe *o = observe;
+	struct buf b = BUF(ROWS_BYTES);
+	json_t *note = NULL;
 	count(o, r);
-	json_t *span = span_of_call(r, now_us(CLOCK_REALTIME), now_us(CLOCK_MONOTONIC));
+	(void)buf_room(&b, SPAN_ROOM);
+	span_of_call(&b, r, now_us(CLOCK_REALTIME), now_us(CLOCK_MONOTONIC));
 	if (r->session != NULL && r->n_attempts > 1)
-		js_set(span, "note", note_of(r));
-	observe_span(o, span);
+		note = js_pack("{s:s,s:s,s:o}", "org", r->org, "session", r->session, "note", note_of(r));
+	tell(o, b.p, note);
 }
 
 /* ---- its life */

@@ -1,5 +1,6 @@
 #include "model/span.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -47,117 +48,138 @@ void span_trace_of_session(const char *org, const char *session, char trace[SPAN
 static void random_hex(char *out, size_t digits)
 {
 	unsigned char bytes[16];
-	random_bytes(bytes, digits / 2);
+	random_some(bytes, digits / 2);
 	hex_encode(bytes, digits / 2, out);
 }
 
-/* ---- a call */
+/* ---- a call, as text: a tree of it would take ten times as long, and as much room while it waits */
 
-static void put(json_t *o, const char *key, const char *value)
+/* The next member of the object that b ends in. */
+static void member(struct buf *b, const char *key)
 {
-	if (value != NULL && value[0] != 0)
-		js_set(o, key, js_text(value, strlen(value)));
+	if (b->p[b->n - 1] != '{')
+		(void)buf_chr(b, ',');
+	js_quote(b, key, strlen(key));
+	(void)buf_chr(b, ':');
 }
 
-static void put_int(json_t *o, const char *key, long long value)
+static void put(struct buf *b, const char *key, const char *value)
 {
-	js_set(o, key, json_integer(value));
+	if (value == NULL || value[0] == 0)
+		return;
+	member(b, key);
+	js_quote(b, value, strlen(value));
 }
 
-static json_t *attempt_event(
-    const struct call_attempt *a, int number, const struct call_attempt *before, int64_t to_wall)
+static void put_int(struct buf *b, const char *key, long long value)
 {
-	json_t *attrs = json_object();
-	put_int(attrs, "gatehouse.attempt", number);
-	put(attrs, "gatehouse.provider", a->provider);
-	put(attrs, "gatehouse.model", a->address);
-	put(attrs, "gatehouse.key", a->key);
-	if (a->status != 0)
-		put_int(attrs, "http.response.status_code", a->status);
-	put(attrs, "error.type", a->reason);
-	put_int(attrs, "gatehouse.duration_ms", (a->ended_us - a->began_us) / 1000);
+	member(b, key);
+	(void)buf_num(b, value);
+}
+
+static void put_bool(struct buf *b, const char *key, bool value)
+{
+	member(b, key);
+	(void)buf_str(b, value ? "true" : "false");
+}
+
+static void attempt_event(struct buf *b, const struct call_attempt *a, int number,
+    const struct call_attempt *before, int64_t to_wall)
+{
 	/* A failover is an attempt at somebody else. */
 	bool other = before != NULL && strcmp(before->address, a->address) != 0;
-	json_int_t at_us = a->began_us + to_wall;
-	return js_pack("{s:s,s:I,s:o}", "name", other ? "gatehouse.failover" : "gatehouse.attempt", "atUs",
-	    at_us, "attributes", attrs);
+	(void)buf_str(b, number == 1 ? "{" : ",{");
+	put(b, "name", other ? "gatehouse.failover" : "gatehouse.attempt");
+	put_int(b, "atUs", a->began_us + to_wall);
+	member(b, "attributes");
+	(void)buf_chr(b, '{');
+	put_int(b, "gatehouse.attempt", number);
+	put(b, "gatehouse.provider", a->provider);
+	put(b, "gatehouse.model", a->address);
+	put(b, "gatehouse.key", a->key);
+	if (a->status != 0)
+		put_int(b, "http.response.status_code", a->status);
+	put(b, "error.type", a->reason);
+	put_int(b, "gatehouse.duration_ms", (a->ended_us - a->began_us) / 1000);
+	(void)buf_str(b, "}}");
 }
 
-static json_t *events_of(const struct call_record *r, int64_t to_wall)
+static void events_of(struct buf *b, const struct call_record *r, int64_t to_wall)
 {
-	json_t *events = json_array();
 	int n = r->n_attempts < RECORD_ATTEMPTS_MAX ? r->n_attempts : RECORD_ATTEMPTS_MAX;
+	(void)buf_chr(b, '[');
 	for (int i = 0; i < n; i++)
-		js_push(events,
-		    attempt_event(&r->attempts[i], i + 1, i == 0 ? NULL : &r->attempts[i - 1], to_wall));
-	return events;
+		attempt_event(b, &r->attempts[i], i + 1, i == 0 ? NULL : &r->attempts[i - 1], to_wall);
+	(void)buf_chr(b, ']');
 }
 
-static void usage(json_t *a, const struct call_record *r)
+static void usage(struct buf *b, const struct call_record *r)
 {
 	const struct tokens *t = &r->tokens;
-	put_int(a, "gen_ai.usage.input_tokens", t->input + t->cached + t->cache_write);
-	put_int(a, "gen_ai.usage.output_tokens", t->output + t->reasoning);
+	put_int(b, "gen_ai.usage.input_tokens", t->input + t->cached + t->cache_write);
+	put_int(b, "gen_ai.usage.output_tokens", t->output + t->reasoning);
 	if (t->cached > 0)
-		put_int(a, "gen_ai.usage.cache_read.input_tokens", t->cached);
+		put_int(b, "gen_ai.usage.cache_read.input_tokens", t->cached);
 	if (t->cache_write > 0)
-		put_int(a, "gen_ai.usage.cache_creation.input_tokens", t->cache_write);
+		put_int(b, "gen_ai.usage.cache_creation.input_tokens", t->cache_write);
 	if (t->reasoning > 0)
-		put_int(a, "gen_ai.usage.reasoning.output_tokens", t->reasoning);
+		put_int(b, "gen_ai.usage.reasoning.output_tokens", t->reasoning);
 	if (r->estimated)
-		js_set(a, "gatehouse.usage.estimated", json_true());
+		put_bool(b, "gatehouse.usage.estimated", true);
 }
 
-static void answered(json_t *a, const struct call_record *r)
+static void answered(struct buf *b, const struct call_record *r)
 {
 	if (r->answered == NULL)
 		return;
-	put(a, "gen_ai.response.model", r->response_model[0] != 0 ? r->response_model : r->answered->model);
-	put(a, "gen_ai.response.id", r->response_id);
-	put(a, "gatehouse.provider", r->answered->provider);
-	put(a, "gatehouse.model", r->answered->address);
-	if (r->finish != WIRE_UNFINISHED)
-		js_set(a, "gen_ai.response.finish_reasons", js_pack("[s]", wire_finish_name(r->finish)));
-	if (r->stream && r->first_us > 0)
-		js_set(a, "gen_ai.response.time_to_first_chunk",
-		    json_real((double)(r->first_us - r->began_us) / 1e6));
+	put(b, "gen_ai.response.model", r->response_model[0] != 0 ? r->response_model : r->answered->model);
+	put(b, "gen_ai.response.id", r->response_id);
+	put(b, "gatehouse.provider", r->answered->provider);
+	put(b, "gatehouse.model", r->answered->address);
+	if (r->finish != WIRE_UNFINISHED) {
+		member(b, "gen_ai.response.finish_reasons");
+		(void)buf_fmt(b, "[\"%s\"]", wire_finish_name(r->finish));
+	}
+	if (r->stream && r->first_us > 0) {
+		member(b, "gen_ai.response.time_to_first_chunk");
+		(void)buf_fmt(b, "%.6f", (double)(r->first_us - r->began_us) / 1e6);
+	}
 }
 
-static json_t *attributes(const struct call_record *r)
+static void attributes(struct buf *b, const struct call_record *r)
 {
-	json_t *a = json_object();
-	put(a, SPAN_ORG, r->org);
-	put(a, "gatehouse.user", r->user);
-	put(a, "gatehouse.call", r->id);
-	put(a, "gatehouse.request", r->request_id);
-	put(a, "gatehouse.session", r->session);
-	put(a, "gen_ai.conversation.id", r->session);
-	put(a, "gen_ai.operation.name", "chat");
+	(void)buf_chr(b, '{');
+	put(b, SPAN_ORG, r->org);
+	put(b, "gatehouse.user", r->user);
+	put(b, "gatehouse.call", r->id);
+	put(b, "gatehouse.request", r->request_id);
+	put(b, "gatehouse.session", r->session);
+	put(b, "gen_ai.conversation.id", r->session);
+	put(b, "gen_ai.operation.name", "chat");
 	if (r->n_attempts > 0) /* the row's name, which an operator gives as the conventions name vendors */
-		put(a, "gen_ai.provider.name",
+		put(b, "gen_ai.provider.name",
 		    r->answered != NULL ? r->answered->provider : r->attempts[0].provider);
-	put(a, "gen_ai.request.model", r->asked);
-	js_set(a, "gen_ai.request.stream", json_boolean(r->stream));
+	put(b, "gen_ai.request.model", r->asked);
+	put_bool(b, "gen_ai.request.stream", r->stream);
 	if (r->max_out > 0)
-		put_int(a, "gen_ai.request.max_tokens", r->max_out);
-	put(a, "gatehouse.wire", provider_wire_name(r->wire));
-	put_int(a, "gatehouse.attempts", r->n_attempts);
-	put_int(a, "gatehouse.failovers", r->n_failovers);
-	put_int(a, "http.response.status_code", r->status);
-	put(a, "error.type", r->error);
-	put(a, "gatehouse.markup", r->markup);
+		put_int(b, "gen_ai.request.max_tokens", r->max_out);
+	put(b, "gatehouse.wire", provider_wire_name(r->wire));
+	put_int(b, "gatehouse.attempts", r->n_attempts);
+	put_int(b, "gatehouse.failovers", r->n_failovers);
+	put_int(b, "http.response.status_code", r->status);
+	put(b, "error.type", r->error);
+	put(b, "gatehouse.markup", r->markup);
 	if (r->client_left)
-		js_set(a, "gatehouse.client_left", json_true());
-	usage(a, r);
-	answered(a, r);
-	return a;
+		put_bool(b, "gatehouse.client_left", true);
+	usage(b, r);
+	answered(b, r);
+	(void)buf_chr(b, '}');
 }
 
-json_t *span_of_call(const struct call_record *r, int64_t wall_us, int64_t mono_us)
+void span_of_call(struct buf *b, const struct call_record *r, int64_t wall_us, int64_t mono_us)
 {
-	char trace[SPAN_TRACE_HEX], parent[SPAN_HEX] = "", id[SPAN_HEX];
+	char trace[SPAN_TRACE_HEX], parent[SPAN_HEX] = "", id[SPAN_HEX], name[MODEL_ADDRESS_BYTES + 16];
 	int64_t to_wall = wall_us - mono_us;
-	json_int_t start_us = r->began_us + to_wall, end_us = r->ended_us + to_wall;
 	if (!span_traceparent(r->traceparent, trace, parent)) {
 		parent[0] = 0;
 		if (r->session != NULL)
@@ -166,16 +188,23 @@ json_t *span_of_call(const struct call_record *r, int64_t wall_us, int64_t mono_
 			random_hex(trace, SPAN_TRACE_HEX - 1);
 	}
 	random_hex(id, SPAN_HEX - 1);
-	auto_buf struct buf name = BUF(MODEL_ADDRESS_BYTES + 16);
-	(void)buf_fmt(&name, "chat %s", r->answered != NULL ? r->answered->address : r->asked);
-	json_t *s = js_pack("{s:s,s:s,s:o,s:I,s:I,s:o,s:o}", "trace", trace, "span", id, "name",
-	    js_text(buf_c(&name), name.n), "start_us", start_us, "end_us", end_us, "attrs", attributes(r),
-	    "events", events_of(r, to_wall));
-	put(s, "parent", parent);
-	put(s, "error", r->error);
-	put(s, "session", r->session);
-	put(s, "user", r->user);
-	return s;
+	(void)snprintf(name, sizeof name, "chat %s", r->answered != NULL ? r->answered->address : r->asked);
+	(void)buf_chr(b, '{');
+	put(b, "trace", trace);
+	put(b, "span", id);
+	put(b, "parent", parent);
+	put(b, "name", name);
+	put_int(b, "start_us", r->began_us + to_wall);
+	put_int(b, "end_us", r->ended_us + to_wall);
+	put(b, "error", r->error);
+	put(b, "session", r->session);
+	put(b, "user", r->user);
+	put(b, "org", r->org);
+	member(b, "attrs");
+	attributes(b, r);
+	member(b, "events");
+	events_of(b, r, to_wall);
+	(void)buf_chr(b, '}');
 }
 
 const char *span_org(const json_t *span)
@@ -239,7 +268,8 @@ static json_t *otlp_span(const json_t *span)
 	    "spanId", js_str_or(span, "span", ""), "name", js_str_or(span, "name", ""), "kind", 3,
 	    "attributes", key_values(js_get(span, "attrs")), "events", events, "status", "code",
 	    error == NULL ? 0 : 2);
-	put(o, "parentSpanId", js_str(span, "parent"));
+	if (js_str(span, "parent") != NULL)
+		js_set_str(o, "parentSpanId", js_str(span, "parent"));
 	if (error != NULL)
 		js_set_str(js_get(o, "status"), "message", error);
 	put_nanos(o, "startTimeUnixNano", js_int(span, "start_us", 0));
