@@ -239,6 +239,21 @@ static json_t *read_plain(const char *p, size_t n)
 	return v != NULL && r.p == r.end ? steal(v) : NULL;
 }
 
+/* Place and kind only: je->text quotes the input. */
+static void tell(const json_error_t *je, struct err *e)
+{
+	const char *why = json_error_code(je) == json_error_invalid_utf8 ? "it is not valid UTF-8"
+	    : json_error_code(je) == json_error_null_character           ? "a string holds U+0000"
+	    : json_error_code(je) == json_error_null_byte_in_key         ? "a key holds U+0000"
+	    : json_error_code(je) == json_error_duplicate_key            ? "a key is given twice"
+	    : json_error_code(je) == json_error_numeric_overflow         ? "a number is too large"
+	    : json_error_code(je) == json_error_premature_end_of_input   ? "it ends too early"
+									 : not_json(je->text);
+	err_set(e, ERR_BAD_REQUEST, "The body cannot be read: %s (line %d, column %d).", why, je->line,
+	    je->column);
+	e->reason = "invalid_json";
+}
+
 json_t *js_parse(const char *p, size_t n, struct err *e)
 {
 	if (js_depth(p, n) > LIMIT_JSON_DEPTH) {
@@ -248,21 +263,11 @@ json_t *js_parse(const char *p, size_t n, struct err *e)
 	}
 	json_error_t je;
 	json_t *v = n == 0 ? NULL : read_plain(p, n);
+	if (v != NULL)
+		return v;
+	v = json_loadb(p, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
 	if (v == NULL)
-		v = json_loadb(p, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
-	if (v == NULL) {
-		/* Place and kind only: je.text quotes the input. */
-		const char *why = json_error_code(&je) == json_error_invalid_utf8 ? "it is not valid UTF-8"
-		    : json_error_code(&je) == json_error_null_character           ? "a string holds U+0000"
-		    : json_error_code(&je) == json_error_null_byte_in_key         ? "a key holds U+0000"
-		    : json_error_code(&je) == json_error_duplicate_key            ? "a key is given twice"
-		    : json_error_code(&je) == json_error_numeric_overflow         ? "a number is too large"
-		    : json_error_code(&je) == json_error_premature_end_of_input   ? "it ends too early"
-										  : not_json(je.text);
-		err_set(e, ERR_BAD_REQUEST, "The body cannot be read: %s (line %d, column %d).", why, je.line,
-		    je.column);
-		e->reason = "invalid_json";
-	}
+		tell(&je, e);
 	return v;
 }
 
