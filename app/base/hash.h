@@ -19,8 +19,6 @@ uint64_t siphash(const unsigned char key[SIPHASH_KEY], const void *p, size_t n);
  */
 size_t hash_slot(const char *s, size_t slots);
 
-void random_bytes(void *p, size_t n);                /* from the kernel; aborts when it has none */
-void hex_encode(const void *p, size_t n, char *out); /* 2n + 1 bytes */
 void random_bytes(void *p, size_t n); /* from the kernel; aborts when it has none */
 /* As random, for what is no secret and made many times a second (ids, spans): the kernel is asked once for many of them. */
 void random_some(void *p, size_t n);
