@@ -230,12 +230,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_sha256_is_the_published_one),
-<<<<<<< HEAD
 		cmocka_unit_test(test_siphash_is_the_published_one),
 		cmocka_unit_test(test_names_are_spread_over_the_slots),
-=======
 		cmocka_unit_test(test_what_is_random_comes_once_also_in_a_child),
->>>>>>> 702165c (base: ids draw from a store, SHA-256 is looked up once)
 		cmocka_unit_test(test_base64_is_the_published_one_and_reads_back_what_it_wrote),
 		cmocka_unit_test(test_base64_that_is_not_exactly_so_is_refused),
 		cmocka_unit_test(test_hex_reads_back_and_refuses_what_is_none),
