@@ -63,7 +63,9 @@ void look(struct done *d)
 
 void work(struct done *d)
 {
-	const struct runner r = { .db = pool, .conf = conf, .seal = key, .end_ms = 700 };
+	const struct runner r = {
+		.db = pool, .conf = conf, .seal = key, .end_ms = d->end_ms > 0 ? d->end_ms : 700
+	};
 	err_clear(&d->err);
 	d->rc = task_run(&r, &d->job, &d->hold, &d->err);
 	look(d);

@@ -16,7 +16,8 @@ struct done { /* one run, from the post to its session's lines */
 	struct task_started ids;
 	struct job job;
 	struct task_hold hold;
-	int rc; /* of task_run */
+	int end_ms; /* its patience with what is away for a moment; 0: 700, of what stays away */
+	int rc;     /* of task_run */
 	struct err err;
 	json_t *lines;      /* of the session */
 	const json_t *last; /* its last line */

@@ -322,7 +322,7 @@ static void a_killed_box_is_reported_and_cleaned(void **s)
 	char id[40], status[12];
 	struct asked a;
 	sbx_lease(&stack, acme.key, NULL, id);
-	ask_begin(&a, "/v1/sandboxes/run", js_pack("{s:s,s:s}", "id", id, "command", "sleep 30"));
+	ask_begin(&a, "/v1/sandboxes/run", js_pack("{s:s,s:s}", "id", id, "command", "sleep 200"));
 	auto_buf struct buf out = BUF(100);
 	int64_t deadline = clock_ms() + 60000;
 	do {
@@ -354,7 +354,7 @@ static void a_command_whose_sandbox_is_ended_says_so(void **s)
 	char id[40];
 	struct asked a;
 	sbx_lease(&stack, acme.key, NULL, id);
-	ask_begin(&a, "/v1/sandboxes/run", js_pack("{s:s,s:s}", "id", id, "command", "sleep 30"));
+	ask_begin(&a, "/v1/sandboxes/run", js_pack("{s:s,s:s}", "id", id, "command", "sleep 200"));
 	auto_buf struct buf out = BUF(100);
 	int64_t deadline = clock_ms() + 60000;
 	do {
@@ -362,9 +362,14 @@ static void a_command_whose_sandbox_is_ended_says_so(void **s)
 		(void)sbx_sh(
 		    &stack, acme.key, id, "grep -l '^sleep$' /proc/[0-9]*/comm 2>/dev/null | wc -l", &out);
 	} while (strcmp(buf_c(&out), "1\n") != 0 && clock_ms() < deadline);
+	assert_string_equal(buf_c(&out), "1\n"); /* it is under way */
 	sbx_end(&stack, acme.key, id);
 	ask_end(&a);
-	assert_int_equal(a.status, 409);
+	if (a.status != 409) {
+		auto_buf struct buf reply = BUF(4096);
+		(void)js_dump_buf(&reply, a.reply);
+		fail_msg("%ld %s", a.status, buf_c(&reply));
+	}
 	assert_string_equal(js_str_or(js_get(a.reply, "error"), "code", ""), "ended");
 	assert_string_equal(a.message, "The sandbox was ended while the command ran.");
 	ask_free(&a);
