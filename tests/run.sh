@@ -1,8 +1,8 @@
 #!/bin/bash
-# run.sh SECONDS PROGRAM… [KEY=VALUE… PROGRAM…] - run test programs, TEST_JOBS (6) at a time since most only wait: cmocka's closing
-# lines of each, all of its output when it fails or takes longer. A setting is for the programs behind it. Every program is run;
-# the exit status says whether all passed, and the last lines what did not: whoever keeps only the end of the output has the
-# programs, the tests and the assertions.
+# run.sh SECONDS PROGRAM… [KEY=VALUE… PROGRAM…] - run test programs, TEST_JOBS (6) at a time since most only wait, fewer while the
+# machine has more to do than it can (two at least): cmocka's closing lines of each, all of its output when it fails or takes longer.
+# A setting is for the programs behind it. Every program is run; the exit status says whether all passed, and the last lines what
+# did not: whoever keeps only the end of the output has the programs, the tests and the assertions.
 set -uo pipefail
 limit=$1 with=''; shift
 failed=$(mktemp)
@@ -36,9 +36,15 @@ verdict() { # STATUS LOG NAME
   } | awk '!seen[$0]++' | cut -c1-400 | tail -40 | sed 's/^/  /'
   grep -aE '^\[ *(RUN|OK|FAILED|SKIPPED) *\]' "$log" | tail -1 | grep -a RUN | sed 's/^/  ended in /'
 }
+crowded() { # is there no room for one more?
+  local load rest jobs
+  jobs=$(jobs -rp | wc -l)
+  read -r load rest </proc/loadavg
+  [ "$jobs" -ge "${TEST_JOBS:-6}" ] || { [ "$jobs" -ge 2 ] && [ "${load%.*}" -ge $((4 * $(nproc))) ]; }
+}
 for program in "$@"; do
   case $program in *=*) export "$program"; with+=" $program"; continue ;; esac
-  while [ "$(jobs -rp | wc -l)" -ge "${TEST_JOBS:-6}" ]; do wait -n; done
+  while crowded; do wait -n; done
   one "$program" &
 done
 wait
