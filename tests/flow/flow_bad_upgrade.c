@@ -91,7 +91,7 @@ static void run_well(const char *const *argv)
 		.stdin_fd = -1,
 		.stdout_fd = -1,
 		.stderr_fd = -1,
-		.timeout_ms = 120000,
+		.timeout_ms = 300000,
 		.max_out_bytes = 1 << 20 };
 	auto_proc struct proc_result r = { 0 };
 	struct err e = { 0 };

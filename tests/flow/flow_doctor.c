@@ -41,7 +41,7 @@ static int doctor(const char *set, bool json, struct buf *out)
 		.stdin_fd = -1,
 		.stdout_fd = -1,
 		.stderr_fd = -1,
-		.timeout_ms = 120000 };
+		.timeout_ms = 300000 };
 	if (proc_run(&o, &r, &e) != 0)
 		fail_msg("%s", e.msg);
 	assert_int_equal(buf_add(out, buf_c(&r.out), r.out.n), 0);
