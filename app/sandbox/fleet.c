@@ -215,6 +215,14 @@ long long held_oom_kills(struct held *h)
 	return d->oom_kills(d, h->box->id);
 }
 
+bool held_ending(struct held *h)
+{
+	(void)pthread_mutex_lock(&h->f->lock);
+	bool ending = h->box->state != BOX_LIVE;
+	(void)pthread_mutex_unlock(&h->f->lock);
+	return ending;
+}
+
 /* Its end is known and, unless the database is away, on its row. */
 static bool judged(const struct box *b)
 {

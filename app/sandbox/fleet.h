@@ -70,6 +70,8 @@ long long held_oom_kills(struct held *h);
 void held_began(struct held *h, const char *cmd, long long oom_kills);
 /* Did the sandbox's memory run out while it ran? -1: it began before this process did. ended: it is over by now. */
 int held_oom(struct held *h, const char *cmd, bool ended);
+/* Is it being ended, or gone? What its commands die of from then on is that, also where the box is quick enough to tell. */
+bool held_ending(struct held *h);
 /* Why the channel was lost, as far as that is known within a moment: one line for the client. */
 void held_why(struct held *h, struct buf *out);
 /* Stop one command (by label), or all (NULL); *ended: how many that ended (SBX-44). */

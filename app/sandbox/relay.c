@@ -204,6 +204,12 @@ static int unheard(struct err *e)
 	return -1;
 }
 
+/* The end of a sandbox kills its commands, and sometimes the box after them: not how a command ended by itself. */
+static bool went_with_its_sandbox(struct relay *r, const struct channel_exit *x)
+{
+	return strcmp(x->signal, "SIGKILL") == 0 && !x->timed_out && !x->stopped && held_ending(r->o->held);
+}
+
 void relay_run(struct ctx *c, const struct relay_opts *o, struct channel_cmd *k)
 {
 	struct err e = { 0 };
@@ -214,6 +220,8 @@ void relay_run(struct ctx *c, const struct relay_opts *o, struct channel_cmd *k)
 		.s = { { .name = "stdout", .at = o->from[0] }, { .name = "stderr", .at = o->from[1] } } };
 	int rc = k == NULL ? unheard(&e) : follow(&r, k, &x, &e);
 	channel_cmd_close(k);
+	if (rc == 1 && went_with_its_sandbox(&r, &x))
+		rc = unheard(&e);
 	if (rc == 1)
 		clean_up(&r, &x);
 	if (rc == 1 && o->tail && !r.gone)

@@ -19,6 +19,7 @@ static struct {
 	int swept, condemned, resumed;
 	uint64_t resumed_from[2];
 	int oom;
+	bool ending;
 } ch;
 
 int channel_next(struct channel_cmd *k, const struct channel_wait *w, struct channel_event *ev, struct err *e)
@@ -71,6 +72,12 @@ int held_oom(struct held *h, const char *cmd, bool ended)
 {
 	(void)h, (void)cmd, (void)ended;
 	return ch.oom;
+}
+
+bool held_ending(struct held *h)
+{
+	(void)h;
+	return ch.ending;
 }
 
 void held_why(struct held *h, struct buf *out)
@@ -375,6 +382,35 @@ static void a_channel_lost_before_the_first_look_is_told_like_any(void **s)
 	got_free(&g);
 }
 
+/* The box may tell of a command's death before it dies itself; whoever ended the sandbox gets the same answer either way. */
+static void what_the_end_of_the_sandbox_kills_is_no_exit(void **s)
+{
+	(void)s;
+	static const struct {
+		bool ending, stopped, timed_out;
+		const char *signal, *last;
+	} rows[] = {
+		{ true, false, false, "SIGKILL", "lost" },
+		{ false, false, false, "SIGKILL", "exit" },
+		{ true, true, false, "SIGKILL", "exit" },
+		{ true, false, true, "SIGKILL", "exit" },
+		{ true, false, false, "SIGTERM", "exit" },
+		{ true, false, false, "", "exit" },
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		(void)done(NULL), (void)fresh(NULL);
+		struct channel_exit *x = event_exit(-1);
+		(void)snprintf(x->signal, sizeof x->signal, "%s", rows[i].signal);
+		x->stopped = rows[i].stopped;
+		x->timed_out = rows[i].timed_out;
+		ch.ending = rows[i].ending;
+		run((struct relay_opts){ .tail = false });
+		struct got g = read_lines(0);
+		assert_string_equal(g.last, rows[i].last);
+		got_free(&g);
+	}
+}
+
 static void the_tail_is_fetched_after_the_end(void **s)
 {
 	(void)s;
@@ -431,6 +467,7 @@ int main(void)
 		T(what_cannot_be_killed_costs_the_sandbox),
 		T(a_lost_channel_is_no_exit),
 		T(a_channel_lost_before_the_first_look_is_told_like_any),
+		T(what_the_end_of_the_sandbox_kills_is_no_exit),
 		T(the_tail_is_fetched_after_the_end),
 		T(a_reader_that_left_is_not_followed),
 		T(a_process_that_ends_says_where_to_go_on),
