@@ -198,6 +198,24 @@ static void away_in_the_dialect_of_its_client(void)
 	}
 }
 
+/* STR-3: a browser's EventSource never comes back after an error; what only asks for events by the way is told the truth. */
+static void away_for_a_reader_of_events(void)
+{
+	static const char path[] = "/v1/agents/sessions/stream";
+	static const char *const accept[] = { "Accept: text/event-stream", NULL };
+	struct web_req q = { .method = "GET", .path = path, .key = org.key, .headers = accept };
+	char type[60];
+	auto_web struct web w = { 0 }, post = { 0 };
+	web_do(&st, &q, &w);
+	assert_int_equal(w.status, 200);
+	assert_true(web_header(&w, "Content-Type", type, sizeof type));
+	assert_string_equal(type, "text/event-stream");
+	assert_string_equal(w.body, "retry: 2000\n\n");
+	q.method = "POST";
+	web_do(&st, &q, &post);
+	judge_refusal(&st, &post, 503);
+}
+
 /* HTTP-5, and the same over HTTP/2 as libcurl speaks it. */
 static void an_api_that_is_away_is_503_with_retry_after(void **s)
 {
@@ -210,6 +228,7 @@ static void an_api_that_is_away_is_503_with_retry_after(void **s)
 	judge_refusal(&st, &w, 503);
 	assert_true(web_header(&w, "Retry-After", retry, sizeof retry));
 	away_in_the_dialect_of_its_client();
+	away_for_a_reader_of_events();
 	stack_start(&st, "api1");
 	stack_ready(&st);
 }
