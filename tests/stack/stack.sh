@@ -346,6 +346,9 @@ case $verb in
 up | down) exec 8<"$dir" && flock -w 300 8 || die "another stack.sh is at work on $dir" ;; # one after the other
 esac
 case $verb in
+up | start) PATH=$(pg_bin):$PATH ;; # the programs themselves, not the wrappers that choose their version
+esac
+case $verb in
 up) up ;;
 down) down ;;
 start) start_part "$name" ;;
