@@ -241,7 +241,7 @@ struct channel_exit boxtest_finish(struct channel_cmd *k, struct buf *out, struc
 	struct channel_event ev;
 	do {
 		struct err e = { 0 };
-		struct channel_wait w = boxtest_wait(30000);
+		struct channel_wait w = boxtest_wait(5 * PATIENCE_MS);
 		if (channel_next(k, &w, &ev, &e) != 0)
 			fail_msg("no event: %s", e.msg);
 		assert_int_not_equal(ev.type, CHANNEL_NOTHING);

@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "sandbox/channel.h"
+#include "span.h"
 
 struct boxtest {
 	char dir
@@ -40,8 +41,6 @@ _Noreturn void boxtest_exec_runsc(const struct boxtest *t, const char *box, int 
 /* Everything it wrote to its log until it ended; its exit status (waitpid's). */
 int boxtest_ended(struct boxtest *t, char *log, size_t size);
 
-/* For what ends by itself: long enough for gVisor on a machine that does ten other things. What has to be quick is measured (span.h). */
-enum { PATIENCE_MS = 60000 };
 struct channel_wait boxtest_wait(int ms); /* from now */
 /* Start; the command must start. */
 struct channel_cmd *boxtest_start(struct boxtest *t, const struct channel_spec *s);

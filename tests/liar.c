@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "io/file.h"
+#include "span.h"
 
 static void read_all(struct liar *l, void *p, size_t n)
 {
@@ -76,7 +77,7 @@ static void *serve(void *arg)
 
 struct channel_wait liar_wait(void)
 {
-	return (struct channel_wait){ .deadline_ms = clock_ms() + 5000 };
+	return (struct channel_wait){ .deadline_ms = clock_ms() + PATIENCE_MS };
 }
 
 struct liar *liar_up(void (*part)(struct liar *l), int silence_ms)

@@ -120,7 +120,7 @@ static void a_megabyte_goes_through_in_order(void **s)
 	for (size_t i = 0; i < N; i++)
 		in[i] = (char)(i * 7 + i / 251);
 	struct channel_cmd *k = start("cat");
-	assert_int_equal(give(channel_cmd_id(k), in, N, true, 10000), N);
+	assert_int_equal(give(channel_cmd_id(k), in, N, true, PATIENCE_MS), N);
 	assert_int_equal(boxtest_finish(k, &out, NULL, false).exit_code, 0);
 	assert_int_equal(out.n, N);
 	assert_memory_equal(out.p, in, N);
@@ -137,7 +137,7 @@ static void who_does_not_read_holds_up_nobody_and_loses_nothing(void **s)
 		in[i] = (char)(i * 7 + i / 251);
 	struct channel_cmd *k = start("while [ ! -e go ]; do sleep 0.05; done; cat");
 	uint32_t cmd = channel_cmd_id(k);
-	uint64_t at = give(cmd, in, N, true, 100);
+	uint64_t at = give(cmd, in, N, true, span_room_ms(100));
 	assert_true(at > 0 && at < N);
 	assert_int_equal(look(cmd).in_bytes, at);
 	assert_int_equal(look(cmd).in_state, PROTO_IN_OPEN); /* closed only when all was taken */
@@ -162,7 +162,7 @@ static bool is_broken(void *arg)
 static void a_reader_that_goes_away_is_told(void **s)
 {
 	(void)s;
-	struct channel_cmd *k = start("exec <&-; echo closed; sleep 60");
+	struct channel_cmd *k = start("exec <&-; echo closed; sleep 300");
 	uint32_t cmd = channel_cmd_id(k);
 	expect(k, "closed\n");
 	boxtest_until(is_broken, &cmd, PATIENCE_MS); /* without anybody writing */
@@ -195,7 +195,7 @@ static void *write_much(void *arg)
 static void a_write_that_waits_ends_with_its_command(void **s)
 {
 	(void)s;
-	struct channel_cmd *k = start("sleep 60");
+	struct channel_cmd *k = start("sleep 300");
 	struct writer x = { .cmd = channel_cmd_id(k) };
 	pthread_t t;
 	assert_int_equal(pthread_create(&t, NULL, write_much, &x), 0);
@@ -230,7 +230,7 @@ static void a_time_out_holds_with_an_open_input(void **s)
 static void a_command_without_an_open_input_refuses(void **s)
 {
 	(void)s;
-	struct channel_cmd *k = boxtest_sh(&box, "sleep 60", PATIENCE_MS);
+	struct channel_cmd *k = boxtest_sh(&box, "sleep 300", 0);
 	assert_int_equal(refused(channel_cmd_id(k), PROTO_APPEND, "not started with"), ERR_CONFLICT);
 	assert_int_equal(refused(4000000, PROTO_APPEND, "no such command"), ERR_NOT_FOUND);
 	int n;
@@ -300,9 +300,10 @@ static void kill_ends_a_tree_that_hides(void **s)
 {
 	(void)s;
 	struct channel_cmd *k = boxtest_sh(&box,
-	    "setsid sh -c '(setsid sleep 99 &) ; kill -STOP $$' & (trap '' TERM; sleep 99) & echo up; sleep "
-	    "99",
-	    60000);
+	    "setsid sh -c '(setsid sleep 300 &) ; kill -STOP $$' & (trap '' TERM; sleep 300) & echo up; "
+	    "sleep "
+	    "300",
+	    0);
 	expect(k, "up\n");
 	struct span began = span_begin();
 	assert_true(send_to(channel_cmd_id(k), SIGKILL, PROTO_TO_TREE) >= 1);
@@ -349,9 +350,8 @@ static void all_commands_are_told_however_much_there_is_to_tell(void **s)
 		argv[i + 2] = ended[i + 1] = "";
 	argv[0] = "sh";
 	argv[1] = "-c";
-	argv[2] = "sleep 60";
+	argv[2] = "sleep 600";
 	struct err e = { 0 };
-	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	for (int i = 0; i < N; i++)
 		(void)boxtest_finish(
 		    boxtest_start(&box, &(struct channel_spec){ .argv = ended, .dir = dir, .label = "e" }),
@@ -360,6 +360,7 @@ static void all_commands_are_told_however_much_there_is_to_tell(void **s)
 		channel_cmd_close(
 		    boxtest_start(&box, &(struct channel_spec){ .argv = argv, .dir = dir, .label = "r" }));
 	struct channel_item *items = NULL;
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	int n = channel_list(box.c, 0, &w, &items, &e), running = 0;
 	assert_int_equal(n, 2 * N);
 	for (int i = 0; i < n; i++) {

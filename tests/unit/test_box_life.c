@@ -58,12 +58,16 @@ static void it_ends_with_its_lease_and_takes_everything_along(void **s)
 	(void)s;
 	struct boxtest box;
 	char log[512];
-	boxtest_up(&box, &(struct boxtest_conf){ .lease_ms = 700 });
-	struct span before = span_begin();
-	struct channel_cmd *k = boxtest_sh(&box, "sleep 60", PATIENCE_MS);
+	boxtest_up(&box, &(struct boxtest_conf){ .lease_ms = 700, .no_channel = true });
+	assert_int_equal(boxtest_ended(&box, log, sizeof log), 0);
+	assert_string_equal(log, "gatehouse-box: the lease has ended\n");
+	boxtest_up(&box, NULL);
+	struct channel_cmd *k = boxtest_sh(&box, "sleep 300", 0);
 	struct channel_event ev;
 	struct err e = { 0 };
 	struct channel_wait w = boxtest_wait(PATIENCE_MS);
+	struct span before = span_begin();
+	assert_int_equal(channel_lease(box.c, 700, &w, &e), 0);
 	assert_int_equal(channel_next(k, &w, &ev, &e), -1);
 	assert_string_equal(e.reason, "lost"); /* unknown, not an exit */
 	assert_true(span_ms(&before) < 2000);
@@ -72,16 +76,24 @@ static void it_ends_with_its_lease_and_takes_everything_along(void **s)
 	assert_string_equal(log, "gatehouse-box: the lease has ended\n");
 }
 
+static void sleep_in(struct boxtest *box, int ms)
+{
+	char script[32];
+	(void)snprintf(script, sizeof script, "sleep %d.%03d", ms / 1000, ms % 1000);
+	assert_int_equal(boxtest_run(box, script, 0, NULL).exit_code, 0);
+}
+
 static void a_lease_can_be_moved(void **s)
 {
 	(void)s;
 	struct boxtest box;
 	char log[512];
 	struct err e = { 0 };
-	struct channel_wait w = boxtest_wait(PATIENCE_MS);
-	boxtest_up(&box, &(struct boxtest_conf){ .lease_ms = 600 });
-	assert_int_equal(channel_lease(box.c, 60000, &w, &e), 0);
-	assert_int_equal(boxtest_run(&box, "sleep 1", PATIENCE_MS, NULL).exit_code, 0);
+	int lease_ms = span_room_ms(500);
+	boxtest_up(&box, &(struct boxtest_conf){ .lease_ms = (uint64_t)lease_ms });
+	struct channel_wait w = boxtest_wait(PATIENCE_MS + 2 * lease_ms);
+	assert_int_equal(channel_lease(box.c, 600000, &w, &e), 0);
+	sleep_in(&box, lease_ms + 400);
 	assert_int_equal(channel_lease(box.c, 0, &w, &e), 0);
 	assert_int_equal(boxtest_ended(&box, log, sizeof log), 0);
 }
@@ -92,16 +104,17 @@ static void it_ends_when_nobody_wants_it(void **s)
 	(void)s;
 	struct boxtest box;
 	char log[512];
-	boxtest_up(&box, &(struct boxtest_conf){ .idle_ms = 300 });
-	assert_int_equal(boxtest_run(&box, "sleep 0.6", PATIENCE_MS, NULL).exit_code, 0);
-	struct channel_cmd *k = boxtest_sh(&box, "sleep 1", PATIENCE_MS);
-	channel_cmd_close(k);
+	int idle_ms = span_room_ms(300);
+	boxtest_up(&box, &(struct boxtest_conf){ .idle_ms = (uint64_t)idle_ms });
+	sleep_in(&box, 2 * idle_ms);
 	int64_t before = clock_ms();
+	struct channel_cmd *k = boxtest_sh(&box, "sleep 1", 0);
+	channel_cmd_close(k);
 	channel_close(box.c);
 	box.c = NULL;
 	assert_int_equal(boxtest_ended(&box, log, sizeof log), 0);
 	assert_string_equal(log, "gatehouse-box: nobody has wanted this sandbox for a while\n");
-	assert_true(clock_ms() - before >= 1200); /* the command first */
+	assert_true(clock_ms() - before >= 1000 + idle_ms - 100); /* the command first */
 }
 
 static void it_ends_when_it_is_told_to(void **s)
@@ -130,7 +143,7 @@ static void as_a_plain_process_it_takes_its_commands_along(void **s)
 	boxtest_up(&box, &(struct boxtest_conf){ .plain = true });
 	assert_int_equal(
 	    boxtest_run(&box, "setsid sh -c '(sleep 60 &)'; exit 3", PATIENCE_MS, NULL).exit_code, 3);
-	struct channel_cmd *k = boxtest_sh(&box, "setsid sh -c 'sleep 60 & echo $!' & wait", PATIENCE_MS);
+	struct channel_cmd *k = boxtest_sh(&box, "setsid sh -c 'sleep 300 & echo $!' & wait", 0);
 	struct channel_event ev;
 	assert_int_equal(channel_next(k, &w, &ev, &e), 0);
 	assert_int_equal(ev.type, CHANNEL_OUT);
@@ -252,6 +265,7 @@ static void answers_do_not_reach_the_next_client(void **s)
 		assert_int_equal(send(fd, msg, n, MSG_NOSIGNAL), n);
 		(void)close(fd);
 		boxtest_redial(&box);
+		w = boxtest_wait(PATIENCE_MS);
 		assert_int_equal(channel_ping(box.c, &w, &e), 0);
 	}
 	int ended;
@@ -343,7 +357,6 @@ static void nonsense_hangs_up_and_harms_nothing(void **s)
 	(void)s;
 	struct boxtest box;
 	struct err e = { 0 };
-	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	boxtest_up(&box, NULL);
 	srandom(20261129);
 	for (int i = 0; i < 400; i++) {
@@ -363,6 +376,7 @@ static void nonsense_hangs_up_and_harms_nothing(void **s)
 	}
 	channel_close(box.c);
 	boxtest_redial(&box);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	assert_int_equal(channel_ping(box.c, &w, &e), 0);
 	assert_int_equal(boxtest_run(&box, "exit 6", PATIENCE_MS, NULL).exit_code, 6);
 	boxtest_down(&box);
@@ -373,7 +387,7 @@ static void nonsense_hangs_up_and_harms_nothing(void **s)
 static enum err_code open_code(const struct boxtest *box)
 {
 	struct err e = { 0 };
-	struct channel_wait w = boxtest_wait(3000);
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	assert_null(channel_open(&box->opts, &w, &e));
 	return e.code;
 }

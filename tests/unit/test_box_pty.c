@@ -115,7 +115,7 @@ static void what_has_no_terminal_has_no_size_and_a_terminal_has_no_end(void **s)
 	struct err e = { 0 };
 	uint64_t taken;
 	struct channel_wait w = boxtest_wait(PATIENCE_MS);
-	struct channel_cmd *plain = boxtest_sh(&box, "sleep 30", 0), *k = start("sleep 30");
+	struct channel_cmd *plain = boxtest_sh(&box, "sleep 300", 0), *k = start("sleep 300");
 	assert_int_equal(resize(channel_cmd_id(plain), 80, 24, &e), -1);
 	assert_int_equal(e.code, ERR_CONFLICT);
 	err_clear(&e);
@@ -156,8 +156,8 @@ static void who_outlives_the_command_is_hung_up_on(void **s)
 	(void)snprintf(path, sizeof path, "%s/hung", box.work);
 	int before = boxtest_open_fds(box.pid);
 	struct channel_cmd *k = start(
-	    "(trap '' HUP; while echo x; do sleep 0.02; done 2>/dev/null; : >hung) & "
-	    "sleep 0.1; exit 3");
+	    "(trap '' HUP; : >deaf; while echo x; do sleep 0.02; done 2>/dev/null; : >hung) & "
+	    "until [ -e deaf ]; do sleep 0.02; done; exit 3");
 	assert_int_equal(boxtest_finish(k, NULL, NULL, true).exit_code, 3);
 	boxtest_until(marked, path, PATIENCE_MS);
 	boxtest_fds_become(box.pid, before);
@@ -170,7 +170,7 @@ static void a_tree_with_a_terminal_dies_whole(void **s)
 	int ended, zombies;
 	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	auto_buf struct buf out = BUF(65536);
-	struct channel_cmd *k = start("setsid sleep 60 & nohup sleep 60 & sleep 60 & echo up; cat");
+	struct channel_cmd *k = start("setsid sleep 300 & nohup sleep 300 & sleep 300 & echo up; cat");
 	expect(k, &out, "up");
 	assert_int_equal(channel_stop_one(box.c, channel_cmd_id(k), &w, &ended, &e), 0);
 	assert_string_equal(boxtest_finish(k, NULL, NULL, true).signal, "SIGKILL");

@@ -133,7 +133,7 @@ static void who_looks_first_and_opens_then_is_deceived(void **s)
 	(void)snprintf(dir, sizeof dir, "%s/flip", work);
 	(void)snprintf(file, sizeof file, "%s/f", dir);
 	int deceived = 0, tries = 0;
-	for (int64_t until = clock_ms() + 20000; deceived < 3; tries++) {
+	for (int64_t until = clock_ms() + PATIENCE_MS; deceived < 3; tries++) {
 		struct stat st;
 		if (lstat(dir, &st) != 0 || !S_ISDIR(st.st_mode))
 			continue;
@@ -335,7 +335,7 @@ static void no_request_is_led_outside(void **s)
 	(void)s;
 	for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++) {
 		int done = 0, outside = 0, other = 0;
-		int64_t until = clock_ms() + round_ms(), end = until + 20000;
+		int64_t until = clock_ms() + round_ms(), end = until + PATIENCE_MS;
 		/* Both outcomes are seen, so the race was one. */
 		while (clock_ms() < until || (done == 0 && !requests[i].never) || outside == 0) {
 			struct err e = { 0 };

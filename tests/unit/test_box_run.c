@@ -122,7 +122,7 @@ static void feed(size_t n, const char *script, struct buf *out)
 		in[i] = (char)('a' + i % 23);
 	const char *const argv[] = { "sh", "-c", script, NULL };
 	struct channel_spec spec = {
-		.argv = argv, .stdin_p = in, .stdin_n = n, .timeout_ms = 20000, .live = true
+		.argv = argv, .stdin_p = in, .stdin_n = n, .timeout_ms = PATIENCE_MS, .live = true
 	};
 	assert_int_equal(boxtest_finish(boxtest_start(&box, &spec), out, NULL, false).exit_code, 0);
 	if (n > 0 && out->n == n)
@@ -283,7 +283,7 @@ static void a_gigabyte_is_drained_and_its_tail_kept(void **s)
 		"head -c 1000000000 /dev/zero; printf the-end; head -c 5000 /dev/zero >&2", NULL };
 	long before = peak_kb();
 	struct channel_cmd *k = boxtest_start(
-	    &box, &(struct channel_spec){ .argv = argv, .timeout_ms = 60000 });
+	    &box, &(struct channel_spec){ .argv = argv, .timeout_ms = 5 * PATIENCE_MS });
 	uint32_t id = channel_cmd_id(k);
 	channel_cmd_close(k); /* nobody reads */
 	struct err e = { 0 };
@@ -305,7 +305,7 @@ static void a_live_reader_gets_every_byte(void **s)
 {
 	(void)s;
 	auto_buf struct buf err = BUF(100);
-	struct channel_cmd *k = boxtest_sh(&box, "head -c 100000000 /dev/zero; echo done >&2", PATIENCE_MS);
+	struct channel_cmd *k = boxtest_sh(&box, "head -c 100000000 /dev/zero; echo done >&2", 0);
 	struct channel_exit x = boxtest_finish(k, NULL, &err, false);
 	assert_int_equal(x.bytes[0], 100000000);
 	assert_string_equal(buf_c(&err), "done\n");
@@ -315,6 +315,7 @@ static void a_live_reader_gets_every_byte(void **s)
 static void a_reader_that_stands_still_blocks_nobody_for_ever(void **s)
 {
 	(void)s;
+	int64_t began = clock_ms();
 	struct channel_cmd *k = boxtest_sh(&box, "head -c 20000000 /dev/zero; printf the-end", PATIENCE_MS);
 	struct span before = span_begin();
 	auto_buf struct buf out = BUF(100);
@@ -323,7 +324,7 @@ static void a_reader_that_stands_still_blocks_nobody_for_ever(void **s)
 	struct err e = { 0 };
 	struct channel_exit x = boxtest_finish(
 	    channel_follow(box.c, channel_cmd_id(k), &e), NULL, NULL, true);
-	assert_true(clock_ms() - before.began_ms >= 4500); /* held back, then let go */
+	assert_true(clock_ms() - began >= 4500); /* held back, then let go */
 	assert_int_equal(x.bytes[0], 20000007);
 	auto_buf struct buf all = BUF(4 << 20);
 	x = boxtest_finish(k, &all, NULL, true);
@@ -467,7 +468,6 @@ static void finished_commands_are_kept_within_bounds(void **s)
 	(void)s;
 	uint32_t first = 0, last = 0;
 	struct err e = { 0 };
-	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	for (int i = 0; i < PROTO_COMMANDS_MAX + 4; i++) {
 		struct channel_cmd *k = boxtest_sh(&box, "echo x", PATIENCE_MS);
 		last = channel_cmd_id(k);
@@ -475,6 +475,7 @@ static void finished_commands_are_kept_within_bounds(void **s)
 		(void)boxtest_finish(k, NULL, NULL, false);
 	}
 	struct channel_item *items = NULL;
+	struct channel_wait w = boxtest_wait(PATIENCE_MS);
 	assert_int_equal(channel_list(box.c, 0, &w, &items, &e), PROTO_COMMANDS_MAX);
 	assert_int_equal(items[PROTO_COMMANDS_MAX - 1].cmd, last);
 	free(items);
@@ -482,6 +483,7 @@ static void finished_commands_are_kept_within_bounds(void **s)
 	for (int i = 0; i < 20; i++) /* 20 MiB of output: 16 are kept */
 		(void)boxtest_run(&box, "head -c 1048576 /dev/zero", PATIENCE_MS, NULL);
 	err_clear(&e);
+	w = boxtest_wait(PATIENCE_MS);
 	int n = channel_list(box.c, 0, &w, &items, &e);
 	assert_true(n >= 15 && n <= 17);
 	free(items);
