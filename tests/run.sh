@@ -40,7 +40,7 @@ crowded() { # is there no room for one more?
   local load rest jobs
   jobs=$(jobs -rp | wc -l)
   read -r load rest </proc/loadavg
-  [ "$jobs" -ge "${TEST_JOBS:-6}" ] || { [ "$jobs" -ge 2 ] && [ "${load%.*}" -ge $((4 * $(nproc))) ]; }
+  [ "$jobs" -ge "${TEST_JOBS:-6}" ] || { [ "$jobs" -ge 2 ] && [ "${load%.*}" -ge $((2 * $(nproc))) ]; }
 }
 for program in "$@"; do
   case $program in *=*) export "$program"; with+=" $program"; continue ;; esac
