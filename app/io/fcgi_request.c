@@ -181,8 +181,11 @@ static void log_request(struct fcgi_call *k, const struct err *e)
 /* In the form of this op's clients, or in ours. */
 static void tell_error(struct fcgi_call *k, const struct op *op, const struct err *e)
 {
-	if (op == NULL || op->refuse == NULL || !op->refuse(&k->c, e))
-		fcgi_reply_error(k, e);
+	if (op != NULL && op->refuse != NULL && op->refuse(&k->c, e))
+		return;
+	if (op != NULL && (op->flags & OP_STREAM) != 0 && reply_come_back(&k->c, e))
+		return;
+	fcgi_reply_error(k, e);
 }
 
 static void end_with_error(struct fcgi_call *k, const struct route_match *m, const struct err *e)

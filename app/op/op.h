@@ -167,6 +167,10 @@ const char *reply_param(struct ctx *c, const char *name);
 bool reply_wants_sse(struct ctx *c);
 /* reply_begin of a stream of events, never cached. */
 int reply_stream(struct ctx *c);
+/* What kept a stream of events from beginning may pass (503, 429): answer a GET that wants SSE with a stream that says why in a comment,
+ * when to ask again, and ends. A browser's EventSource gives up for good after any error status, and comes back after an end (STR-3).
+ * false: this is no such request, or no such error; nothing was answered. */
+bool reply_come_back(struct ctx *c, const struct err *why);
 /* One event of any process, and a flush. Takes the reference. -1 too when the line passes LIMIT_LINE_BYTES (nothing of it is sent
  * then). `id`: what a client sends back as Last-Event-ID to go on behind it; NULL: none. */
 int reply_event(struct ctx *c, const char *id, json_t *v);

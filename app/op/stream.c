@@ -6,6 +6,7 @@
  * a comment, which a client never sees (STR-4).
  */
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -13,6 +14,8 @@
 #include "base/limits.h"
 #include "base/str.h"
 #include "op/op.h"
+
+enum { COME_BACK_S = 2 };
 
 /* RFC 9110 12.4.2: "q=" and 0 to 1 with at most three digits; in thousandths. What is no weight counts as 1. */
 static int weight(struct str params)
@@ -58,6 +61,22 @@ int reply_stream(struct ctx *c)
 	reply_header(c, "Vary", "Accept");
 	c->reply->sse = reply_wants_sse(c);
 	return reply_begin(c, 200, c->reply->sse ? "text/event-stream" : "application/x-ndjson");
+}
+
+bool reply_come_back(struct ctx *c, const struct err *why)
+{
+	char retry[40];
+	bool passes = why->code == ERR_UNAVAILABLE || why->code == ERR_RATE;
+	if (!passes || c->reply->begun || c->method == NULL || strcmp(c->method, "GET") != 0 ||
+	    !reply_wants_sse(c))
+		return false;
+	(void)snprintf(
+	    retry, sizeof retry, "\nretry: %d\n\n", 1000 * (why->retry_s > 0 ? why->retry_s : COME_BACK_S));
+	if (reply_stream(c) != 0 || reply_write(c, ": ", 2) != 0 ||
+	    reply_write(c, why->msg, strcspn(why->msg, "\r\n")) != 0)
+		return true; /* the client is gone */
+	(void)reply_write(c, retry, strlen(retry));
+	return true;
 }
 
 int reply_event_open(struct ctx *c, const char *id)

@@ -210,7 +210,7 @@ static void away_for_a_reader_of_events(void)
 	assert_int_equal(w.status, 200);
 	assert_true(web_header(&w, "Content-Type", type, sizeof type));
 	assert_string_equal(type, "text/event-stream");
-	assert_string_equal(w.body, "retry: 2000\n\n");
+	assert_string_equal(w.body, ": gatehouse is not answering; try again.\nretry: 2000\n\n");
 	q.method = "POST";
 	web_do(&st, &q, &post);
 	judge_refusal(&st, &post, 503);

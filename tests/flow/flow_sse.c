@@ -231,6 +231,26 @@ static void silence_is_a_comment(void **s)
 	assert_string_equal(buf_c(&seen), ": ping\n\n");
 }
 
+/* STR-3: an EventSource would not come back after an error. */
+static void a_database_that_is_away_ends_no_event_source(void **s)
+{
+	(void)s;
+	static const char *const headers[] = { "Accept: text/event-stream", NULL };
+	struct web_req q = {
+		.method = "GET", .path = "/v1/agents/sessions/stream", .key = org.member, .headers = headers
+	};
+	auto_web struct web w = { 0 }, plain = { 0 };
+	stack_stop(&st, "pg");
+	web_do(&st, &q, &w);
+	q.headers = NULL;
+	web_do(&st, &q, &plain);
+	stack_start(&st, "pg");
+	stack_ready(&st);
+	is_sse(&w);
+	assert_string_equal(strstr(w.body, "\nretry: "), "\nretry: 2000\n\n");
+	assert_int_equal(plain.status, 503);
+}
+
 /* ---- the browser's own */
 
 static void until(struct browser *b, const char *expression, long long want)
@@ -412,6 +432,7 @@ int main(void)
 		cmocka_unit_test(a_posted_run_streams_as_messages),
 		cmocka_unit_test(a_command_streams_as_messages_and_goes_on_behind_an_id),
 		cmocka_unit_test(silence_is_a_comment),
+		cmocka_unit_test(a_database_that_is_away_ends_no_event_source),
 		cmocka_unit_test(an_event_source_survives_its_server_and_ends_with_the_session),
 		cmocka_unit_test(a_tree_survives_its_server_in_an_event_source_and_ends),
 		cmocka_unit_test(a_place_in_a_tree_that_cannot_be_is_refused),

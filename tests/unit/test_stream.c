@@ -164,6 +164,44 @@ static void what_accept_says_decides(void **s)
 	}
 }
 
+/* STR-3: an EventSource gives up for good after an error status, and comes back after an end. */
+static void who_reads_events_is_asked_to_come_back(void **s)
+{
+	(void)s;
+	static const struct {
+		const char *method, *accept;
+		enum err_code code;
+		int retry_s;
+		const char *body; /* NULL: it is told as any error */
+	} rows[] = {
+		{ "GET", "text/event-stream", ERR_UNAVAILABLE, 0, ": Away.\nretry: 2000\n\n" },
+		{ "GET", "text/event-stream", ERR_RATE, 7, ": Away.\nretry: 7000\n\n" },
+		{ "GET", "text/event-stream", ERR_NOT_FOUND, 0, NULL },
+		{ "GET", "text/event-stream", ERR_UNAUTHORIZED, 0, NULL },
+		{ "GET", "application/x-ndjson", ERR_UNAVAILABLE, 0, NULL },
+		{ "GET", NULL, ERR_UNAVAILABLE, 0, NULL },
+		{ "POST", "text/event-stream", ERR_UNAVAILABLE, 0, NULL },
+		{ NULL, "text/event-stream", ERR_UNAVAILABLE, 0, NULL },
+	};
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		auto_mem struct mem *m = mem_new();
+		struct fake f = { .base = { .vt = &fake_vt },
+			.head = BUF(1000),
+			.body = BUF(1000),
+			.accept = rows[i].accept };
+		struct ctx c = {
+			.mem = m, .reply = &f.base, .request_id = "req_1", .method = rows[i].method
+		};
+		struct err why = {
+			.code = rows[i].code, .retry_s = rows[i].retry_s, .msg = "Away.\nretry: 1"
+		};
+		assert_int_equal(reply_come_back(&c, &why), rows[i].body != NULL);
+		assert_string_equal(buf_c(&f.body), rows[i].body != NULL ? rows[i].body : "");
+		assert_int_equal(strncmp(buf_c(&f.head), "200\n", 4) == 0, rows[i].body != NULL);
+		ended(&f);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -172,6 +210,7 @@ int main(void)
 		cmocka_unit_test(a_line_beyond_the_limit_is_not_begun),
 		cmocka_unit_test(who_is_gone_is_noticed_at_every_write),
 		cmocka_unit_test(what_accept_says_decides),
+		cmocka_unit_test(who_reads_events_is_asked_to_come_back),
 	};
 	return cmocka_run_group_tests_name("stream", tests, NULL, NULL);
 }
