@@ -192,11 +192,16 @@ static json_t *again(struct ctx *c, struct err *e)
 		return NULL;
 	if (o->status == 0 && o->op->again == NULL)
 		return was_secret(body, e);
+	const char *without = c->reply->headers;
 	reply_header(c, "Idempotent-Replayed", "true");
-	if (o->status == 0)
-		return o->op->again(c, body, e);
-	reply_status(c, o->status);
-	return json_incref(body);
+	if (o->status != 0) {
+		reply_status(c, o->status);
+		return json_incref(body);
+	}
+	json_t *out = o->op->again(c, body, e);
+	if (out == NULL && !c->reply->begun) /* a refusal of the repeat is no answer of the first */
+		c->reply->headers = without;
+	return out;
 }
 
 /* The answer of an op that had only stored what it creates, or had nothing to create. It is not worth losing the answer when this

@@ -116,6 +116,8 @@ static json_t *attach(struct ctx *c, json_t *was, struct err *e)
 					       : PG(db, &count, e, pg_num(c->mem, js_int(was, "made", 0)));
 	if (r == NULL)
 		return NULL;
+	if (js_int(was, "made", 0) < 0)
+		return err_set(e, ERR_CONFLICT, "It is at work."), NULL;
 	if (pg_int(r, 0, 0) == 0)
 		return err_set(e, ERR_NOT_FOUND, "It is gone."), NULL;
 	return js_pack("{s:I}", "attached", (json_int_t)js_int(was, "made", 0));
@@ -242,6 +244,29 @@ static void an_answer_that_was_lost_is_made_from_what_is_there(void **s)
 	post("acme", &keep_op, "k", "{\"late\":1}", "unavailable ");
 	post("acme", &keep_op, "k", "{\"late\":1}", "0 {\"attached\":2}");
 	assert_int_equal(runs, 2);
+}
+
+static bool is_replayed(const struct op *op, const char *input, enum err_code want)
+{
+	struct call k;
+	ask(&k, "acme", "POST", op, "k", input);
+	assert_int_equal(k.e.code, want);
+	bool is = k.reply.headers != NULL && strstr(k.reply.headers, "Idempotent-Replayed: true\r\n") != NULL;
+	ended(&k);
+	return is;
+}
+
+/* Neither a refusal of the repeat says that it is a replay, nor what is done now because nothing came of the first. */
+static void only_an_answer_of_the_first_is_called_replayed(void **s)
+{
+	(void)s;
+	assert_false(is_replayed(&keep_op, "{\"late\":1}", ERR_UNAVAILABLE));
+	assert_true(is_replayed(&keep_op, "{\"late\":1}", ERR_NONE));
+	pgtest_sql(server, "UPDATE once SET body = '{\"made\":-1}'");
+	assert_false(is_replayed(&keep_op, "{\"late\":1}", ERR_CONFLICT));
+	pgtest_sql(server, "UPDATE once SET body = '{\"made\":99}'"); /* which is not there: it runs again */
+	assert_false(is_replayed(&keep_op, "{\"late\":1}", ERR_UNAVAILABLE));
+	assert_false(is_replayed(&simple_op, "{}", ERR_CONFLICT)); /* another request's key */
 }
 
 static void only_a_post_of_an_op_that_creates_has_keys(void **s)
@@ -511,6 +536,7 @@ int main(void)
 		FRESH(an_answer_with_a_secret_is_named_and_not_replayed),
 		FRESH(a_repeated_stream_attaches_to_what_the_first_made),
 		FRESH(an_answer_that_was_lost_is_made_from_what_is_there),
+		FRESH(only_an_answer_of_the_first_is_called_replayed),
 		FRESH(only_a_post_of_an_op_that_creates_has_keys),
 		FRESH(a_key_is_bounded),
 		FRESH(a_row_counts_for_a_day_and_two_old_ones_go_with_every_new_one),
