@@ -114,6 +114,41 @@ static void resolved(const struct egress_site *site, const char *resolve, struct
 		decide_unresolved(why, d);
 }
 
+/* ---- what an operator may write */
+
+static bool is_mode(const char *mode)
+{
+	for (int m = POLICY_DENY_ALL; m <= POLICY_RESOLVER; m++)
+		if (strcmp(mode, policy_mode_name((enum policy_mode)m)) == 0)
+			return true;
+	return false;
+}
+
+static bool is_answer(struct str one)
+{
+	struct ip ip;
+	return is(one, "NXDOMAIN") || is(one, "SERVFAIL") || is(one, "REFUSED") || is(one, "TIMEOUT") ||
+	    addr_parse(one, &ip);
+}
+
+int explain_check(const struct explain_ask *ask, struct err *e)
+{
+	if (ask->mode != NULL && !is_mode(ask->mode))
+		return err_set(e, ERR_BAD_REQUEST,
+		    "--mode is one of deny-all, allow-all, static and resolver, not \"%.60s\".", ask->mode);
+	for (const char *at = ask->resolve == NULL ? "" : ask->resolve; *at != 0;) {
+		struct str one = { at, strcspn(at, ", ") };
+		at += one.n + (at[one.n] != 0);
+		if (one.n > 0 && !is_answer(one))
+			return err_set(e, ERR_BAD_REQUEST,
+			    "--resolve takes addresses, NXDOMAIN, SERVFAIL, REFUSED or TIMEOUT, separated by "
+			    "commas; "
+			    "\"%.*s\" is none of them.",
+			    one.n < 60 ? (int)one.n : 60, one.p);
+	}
+	return 0;
+}
+
 /* ---- answers */
 
 static json_t *answer(enum egress_reason why, const struct egress_decision *d)

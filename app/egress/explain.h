@@ -21,6 +21,8 @@ struct explain_ask {
 	const char *target; /* host[:port]; for SOCKS also as "ATYP=1 192.0.2.1:443" or "CMD=2" */
 };
 
+/* Are `mode` and `resolve` as they are said to be here? -1, ERR_BAD_REQUEST: e names the option and what is allowed. */
+int explain_check(const struct explain_ask *ask, struct err *e);
 /* New references, never NULL. {verdict, reason, canonical, address, class}: null where there is none. */
 json_t *explain_host(const struct egress_site *site, const struct explain_ask *ask);
 /* {verdict, class, block}: the block is "-" for an address in none. */

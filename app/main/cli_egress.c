@@ -29,7 +29,7 @@ static int form_of(const char *name, enum egress_form *form, struct err *e)
 			*form = (enum egress_form)f;
 			return 0;
 		}
-	return err_set(e, ERR_BAD_REQUEST, "The form is one of connect, http and socks.");
+	return err_set(e, ERR_BAD_REQUEST, "--form is one of connect, http and socks, not \"%.60s\".", name);
 }
 
 static int print(json_t *answer)
@@ -61,7 +61,8 @@ int cli_egress_explain(char **args, struct err *e)
 	bool alone = true;
 	for (char **a = args; *a != NULL; a++)
 		alone = alone && !str_starts(*a, "--address") && !str_starts(*a, "--client-hello");
-	if (cli_options(args, all, &ask.target, alone ? 1 : 0, e) != 0 || form_of(form, &ask.form, e) != 0)
+	if (cli_options(args, all, &ask.target, alone ? 1 : 0, e) != 0 || form_of(form, &ask.form, e) != 0 ||
+	    explain_check(&ask, e) != 0)
 		return -1;
 	if (inward != NULL && policy_patterns(inward, &site.inward, &site.n_inward, e) != 0)
 		return -1;

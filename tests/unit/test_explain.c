@@ -358,6 +358,34 @@ static void an_address_in_a_wrong_spelling_is_a_bad_request(void **s)
 	}
 }
 
+static void allowed(const char *mode, const char *resolve, const char *named)
+{
+	struct err e = { 0 };
+	const struct explain_ask ask = { .mode = mode, .resolve = resolve, .target = "a.example" };
+	assert_int_equal(explain_check(&ask, &e), named == NULL ? 0 : -1);
+	assert_int_equal(e.code, named == NULL ? ERR_NONE : ERR_BAD_REQUEST);
+	if (named != NULL && strstr(e.msg, named) == NULL)
+		fail_msg("%s does not name %s", e.msg, named);
+}
+
+/* A slip of who asks is no word on a policy. */
+static void an_option_that_is_none_is_named_with_what_is_allowed(void **s)
+{
+	(void)s;
+	static const char *const modes[] = { "deny-all", "allow-all", "static", "resolver" };
+	allowed(NULL, NULL, NULL);
+	for (size_t i = 0; i < 4; i++)
+		allowed(modes[i], NULL, NULL);
+	allowed("bogus", NULL, "--mode is one of deny-all, allow-all, static and resolver, not \"bogus\"");
+	allowed("", NULL, "--mode");
+	allowed("unavailable", NULL, "--mode");
+	allowed(NULL, "192.0.2.1, 2001:db8::1", NULL);
+	allowed(NULL, "NXDOMAIN", NULL);
+	allowed(NULL, "servfail", NULL);
+	allowed(NULL, "nonsense", "--resolve takes addresses");
+	allowed(NULL, "192.0.2.1,192.0.2.300", "\"192.0.2.300\"");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -374,6 +402,7 @@ int main(void)
 		cmocka_unit_test(every_reason_has_a_name_of_its_own_and_a_sentence),
 		cmocka_unit_test(a_refusal_says_what_to_do),
 		cmocka_unit_test(an_address_in_a_wrong_spelling_is_a_bad_request),
+		cmocka_unit_test(an_option_that_is_none_is_named_with_what_is_allowed),
 	};
 	return cmocka_run_group_tests_name("explain", tests, NULL, NULL);
 }
