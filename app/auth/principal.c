@@ -179,9 +179,10 @@ int principal_authorise(struct ctx *c, const struct op *op, struct err *e)
 		return -1;
 	if (p == NULL)
 		return err_set(e, ERR_UNAUTHORIZED,
-		    "Send a valid credential: the header \"%s gk_...\" with a key that is not expired or "
-		    "revoked.",
-		    c->door == DOOR_E2B ? "X-API-Key:" : "Authorization: Bearer");
+		    "Send a valid credential: the header %s with a key that is not expired or revoked.",
+		    c->door == DOOR_E2B          ? "\"X-API-Key: gk_...\""
+			: takes_api_key(c->path) ? "\"Authorization: Bearer gk_...\" or \"x-api-key: gk_...\""
+						 : "\"Authorization: Bearer gk_...\"");
 	if (forbidden_kind(p, op, e) != 0)
 		return -1;
 	if (principal_is_user(p) && !principal_scope(p, op->scope))

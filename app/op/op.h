@@ -196,7 +196,7 @@ struct route_match {
 	const struct route *route;
 	json_t *path_params; /* new reference, object of strings */
 	char allow[128];     /* on ERR_METHOD: the methods of that path */
-	/* On ERR_METHOD: an op of that path, in whose form the error is told. */
+	/* On ERR_METHOD an op of that path, on ERR_NOT_FOUND one that it is below of, in whose form the error is told; or NULL. */
 	const struct op *near;
 };
 /* Find the op of a method and decoded path among tables (ended by NULL): ERR_NOT_FOUND or ERR_METHOD otherwise. A literal

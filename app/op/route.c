@@ -124,19 +124,33 @@ static bool at_door(const struct op *o, enum op_door door)
 	return door != DOOR_E2B && ((o->flags & OP_INTERNAL) == 0 || door == DOOR_INTERNAL);
 }
 
+/* Below a path of an op whose clients read errors in a form of their own, how far down that path is; else 0. */
+static size_t below(const struct op *o, const char *pattern, const char *path)
+{
+	size_t n = strlen(pattern);
+	return o->refuse != NULL && strncmp(pattern, path, n) == 0 && path[n] == '/' ? n : 0;
+}
+
 int route_find(const struct op *const *tables, const char *method, const char *path, enum op_door door,
     struct route_match *m, struct err *e)
 {
 	if (strcmp(method, "HEAD") == 0)
 		method = "GET";
 	struct rank best = { "~" }, r;
+	const struct op *above = NULL;
+	size_t nearest = 0, down;
 	*m = (struct route_match){ 0 };
 	for (; *tables != NULL; tables++)
 		for (const struct op *o = *tables; o->id != NULL; o++)
 			for (const struct route *w = o->routes;
 			     w < o->routes + OP_ROUTES_MAX && w->path != NULL; w++) {
-				if (!at_door(o, door) || !path_fits(w->path, path, &r) ||
-				    strcmp(r.by, best.by) > 0)
+				if (!at_door(o, door))
+					continue;
+				if ((down = below(o, w->path, path)) > nearest) {
+					nearest = down;
+					above = o;
+				}
+				if (!path_fits(w->path, path, &r) || strcmp(r.by, best.by) > 0)
 					continue;
 				if (strcmp(r.by, best.by) < 0)
 					*m = (struct route_match){ 0 };
@@ -151,6 +165,7 @@ int route_find(const struct op *const *tables, const char *method, const char *p
 	if (m->op == NULL && m->allow[0] != 0)
 		return err_set(
 		    e, ERR_METHOD, "This path is there, but not with this method; use %s.", m->allow);
+	m->near = m->near != NULL ? m->near : above;
 	if (m->op == NULL)
 		return err_set(
 		    e, ERR_NOT_FOUND, "There is nothing at this path; GET /v1/openapi.json lists every op.");

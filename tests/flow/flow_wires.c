@@ -325,6 +325,40 @@ static void a_method_that_is_not_there_is_told_in_every_dialect(void **s)
 	}
 }
 
+/* What is not there below a door, as clients of newer versions may ask for it, and by whatever method. */
+static void a_path_that_is_not_there_is_told_in_every_dialect(void **s)
+{
+	(void)s;
+	static const char *const below[] = { "nope", "batches/x/results", "", "count_tokens/more" };
+	static const char *const methods[] = { "GET", "POST", "DELETE", "OPTIONS" };
+	for (int i = 0; i < 3 * 4; i++) {
+		auto_mem struct mem *m = mem_new();
+		auto_web struct web w = { 0 };
+		int c = i % 3;
+		const char *path = mem_fmt(m, "%s/%s", wires[c].path, below[i / 3]);
+		web_json(&st, methods[i / 3], path, org.key, NULL, &w);
+		judge_dialect(
+		    &st, &w, path, 404, c == 2 ? "not_found_error" : "invalid_request_error", "not_found");
+	}
+	auto_web struct web beside = { 0 };
+	web_json(&st, "GET", "/v1/messagesx", org.key, NULL, &beside);
+	judge_refusal(&st, &beside, 404);
+}
+
+/* Its clients send a key in either header. */
+static void who_sends_no_key_is_told_the_headers_of_its_dialect(void **s)
+{
+	(void)s;
+	for (int c = 0; c < 3; c++) {
+		auto_mem struct mem *m = mem_new();
+		auto_gw struct gw_answer a;
+		gw_send(&st, NULL, wires[c].path, body_of(m, c, "chat", "ok", false, false), 0, NULL, 0, &a);
+		assert_int_equal(a.status, 401);
+		assert_non_null(strstr(a.message, "Authorization: Bearer gk_..."));
+		assert_int_equal(strstr(a.message, "x-api-key: gk_...") != NULL, c == 2);
+	}
+}
+
 static void limits_are_told_by_the_vendors_names(void **s)
 {
 	(void)s;
@@ -420,6 +454,8 @@ int main(void)
 		cmocka_unit_test(messages_takes_its_clients_headers),
 		cmocka_unit_test(a_closed_gate_is_told_in_every_dialect),
 		cmocka_unit_test(a_method_that_is_not_there_is_told_in_every_dialect),
+		cmocka_unit_test(a_path_that_is_not_there_is_told_in_every_dialect),
+		cmocka_unit_test(who_sends_no_key_is_told_the_headers_of_its_dialect),
 		cmocka_unit_test(limits_are_told_by_the_vendors_names),
 		cmocka_unit_test(a_minute_that_is_used_up_is_told_by_the_vendors_names),
 		cmocka_unit_test(a_page_with_status_200_fails_over_in_every_dialect),
