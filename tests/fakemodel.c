@@ -53,6 +53,8 @@ static const struct model {
 	{ "401", 0, FAKE_401, FAKE_401 },
 	{ "500-once", 1, FAKE_500, FAKE_OK },
 	{ "503", 0, FAKE_503, FAKE_503 },
+	{ "402", 0, FAKE_402, FAKE_402 },
+	{ "403", 0, FAKE_403, FAKE_403 },
 	{ "404", 0, FAKE_404, FAKE_404 },
 	{ "reset-once", 1, FAKE_RESET, FAKE_OK },
 	{ "silent", 0, FAKE_SILENT, FAKE_SILENT },
@@ -94,6 +96,12 @@ static const struct model {
 	{ "markup-code", 0, FAKE_MARKUP_CODE, FAKE_MARKUP_CODE },
 	{ "big-line", 0, FAKE_BIG_LINE, FAKE_BIG_LINE },
 	{ "only-head", 0, FAKE_ONLY_HEAD, FAKE_ONLY_HEAD },
+	{ "leak", 0, FAKE_LEAK, FAKE_LEAK },
+	{ "nul", 0, FAKE_NUL, FAKE_NUL },
+	{ "twice", 0, FAKE_TWICE, FAKE_TWICE },
+	{ "no-stream", 0, FAKE_NO_STREAM, FAKE_NO_STREAM },
+	{ "no-stream-tools", 0, FAKE_NO_STREAM_TOOLS, FAKE_NO_STREAM_TOOLS },
+	{ "key-twice", 0, FAKE_KEY_TWICE, FAKE_KEY_TWICE },
 };
 
 /* ---- bytes */

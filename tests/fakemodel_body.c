@@ -9,6 +9,8 @@
 #include "base/js.h"
 #include "fakemodel_int.h"
 
+enum { NUL_AT = 30 };
+
 /* ---- heads and whole bodies */
 
 void fake_head(struct fake_call *k, int status, const char *type, const char *more, long length)
@@ -60,10 +62,28 @@ json_t *fake_flat_usage(const struct fake_call *k, int out)
 	return usage(k, out, "input_tokens", "output_tokens");
 }
 
+#define NUL "U+0000" /* as long as its escape */
+
 void fake_word(const struct fake_call *k, int i, char out[40])
 {
 	(void)snprintf(out, 40, "%s%s%d", i == 0 ? "" : " ",
-	    k->act == FAKE_SPLIT ? "\xe6\xb0\xb4\xf0\x9f\x8c\x8a" : "w", i);
+	    k->act == FAKE_SPLIT                    ? "\xe6\xb0\xb4\xf0\x9f\x8c\x8a"
+		: k->act == FAKE_NUL && i == NUL_AT ? "w" NUL
+						    : "w",
+	    i);
+}
+
+void fake_nul(char *text)
+{
+	char *at = strstr(text, NUL);
+	if (at != NULL)
+		memcpy(at, "\\u0000", 6);
+}
+
+bool fake_calls(const struct fake_call *k)
+{
+	return k->act == FAKE_TOOLS || k->act == FAKE_TOOLS_MIXED || k->act == FAKE_TOOLS_SAME ||
+	    k->act == FAKE_NO_STREAM_TOOLS;
 }
 
 /* ---- a buffered answer */
@@ -149,7 +169,7 @@ static void packed(struct fake_call *k, const char *text_)
 void fake_buffered(struct fake_call *k)
 {
 	auto_buf struct buf all = BUF(1 << 20);
-	bool tools = k->act == FAKE_TOOLS || k->act == FAKE_TOOLS_MIXED || k->act == FAKE_TOOLS_SAME;
+	bool tools = fake_calls(k);
 	if (k->act == FAKE_SLOW && !fake_wait(k, fake_times(k).slow_ms))
 		return;
 	if (k->act == FAKE_MARKUP || k->act == FAKE_MARKUP_SLOW)
@@ -163,8 +183,16 @@ void fake_buffered(struct fake_call *k)
 	}
 	auto_json json_t *v = body(k, buf_c(&all), tools);
 	auto_free char *text_ = json_dumps(v, JSON_COMPACT);
+	if (k->act == FAKE_NUL)
+		fake_nul(text_);
 	if (k->act == FAKE_GZIP) {
 		packed(k, text_);
+	} else if (k->act == FAKE_BOM || k->act == FAKE_KEY_TWICE) {
+		bool bom = k->act == FAKE_BOM;
+		const char *before = bom ? "\xef\xbb\xbf" : "{\"id\":\"another\",";
+		fake_head(k, 200, "application/json", "", (long)(strlen(before) + strlen(text_) - !bom));
+		(void)fake_say(k, before, strlen(before));
+		(void)fake_say(k, text_ + !bom, strlen(text_) - !bom);
 	} else if (k->act == FAKE_CUT || k->act == FAKE_CUT_RESET || k->act == FAKE_STALL) {
 		fake_head(k, 200, "application/json", "", (long)strlen(text_));
 		(void)fake_say(k, text_, strlen(text_) / 2);
@@ -201,6 +229,19 @@ bool fake_refused(struct fake_call *k)
 	case FAKE_401:
 		fake_error(k, 401, "", "authentication_error", "invalid_api_key",
 		    "Incorrect API key provided: sk-secret-upstream.");
+		return true;
+	case FAKE_402:
+		fake_error(
+		    k, 402, "", "billing_error", "insufficient_credits", "This model requires more credits.");
+		return true;
+	case FAKE_403:
+		fake_error(k, 403, "", "permission_error", "permission_denied",
+		    "Your project does not have access to this model.");
+		return true;
+	case FAKE_LEAK:
+		fake_error(k, 400, "", "invalid_request_error", "bad_request",
+		    "Not accepted: sk-proj-Abc123def456Ghi789, sk-ant-api03-Zyx987_wvu654-Tsr321, "
+		    "AKIAIOSFODNN7EXAMPLE and ghp_16C7e42F292c6912E7710c838347Ae178B4a.");
 		return true;
 	case FAKE_404:
 		fake_error(k, 404, "", "not_found_error", "model_not_found", "The model does not exist.");

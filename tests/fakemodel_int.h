@@ -12,6 +12,8 @@ enum fake_act {
 	FAKE_429_DATE,
 	FAKE_429,
 	FAKE_401,
+	FAKE_402,
+	FAKE_403,
 	FAKE_404,
 	FAKE_500,
 	FAKE_503,
@@ -37,7 +39,7 @@ enum fake_act {
 	FAKE_CRLF,
 	FAKE_COMMENTS,
 	FAKE_SPLIT, /* seven bytes at a time, with characters of several bytes among the words */
-	FAKE_BOM,
+	FAKE_BOM,   /* before a stream, and before a buffered answer */
 	FAKE_GZIP,
 	FAKE_NO_USAGE,
 	FAKE_MUCH_USAGE,  /* two thousand million tokens of each kind */
@@ -55,6 +57,12 @@ enum fake_act {
 	FAKE_MARKUP_CODE, /* a marker in a code span */
 	FAKE_BIG_LINE,    /* an event of 10 MB */
 	FAKE_ONLY_HEAD,   /* the head of a stream, then closed */
+	FAKE_LEAK,        /* refuses the request in words that hold keys of several vendors */
+	FAKE_NUL,         /* U+0000 within the thirtieth word */
+	FAKE_TWICE,       /* another stream behind the end of the first */
+	FAKE_NO_STREAM,   /* one JSON value, also to who wants a stream */
+	FAKE_NO_STREAM_TOOLS,
+	FAKE_KEY_TWICE, /* JSON with a member twice */
 };
 
 struct fake_call { /* one connection, and the request on it */
@@ -87,3 +95,5 @@ json_t *fake_flat_usage(const struct fake_call *k, int out);
 bool fake_refused(struct fake_call *k); /* it has answered */
 bool fake_nonsense(struct fake_call *k);
 void fake_buffered(struct fake_call *k);
+bool fake_calls(const struct fake_call *k); /* does it answer with calls? */
+void fake_nul(char *text); /* of FAKE_NUL: what stands for U+0000 in JSON text becomes its escape */

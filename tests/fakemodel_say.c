@@ -50,6 +50,8 @@ static void event(struct fake_call *k, const char *name, json_t *v)
 {
 	auto_json json_t *mine = v;
 	auto_free char *text = json_dumps(mine, JSON_COMPACT);
+	if (k->act == FAKE_NUL)
+		fake_nul(text);
 	auto_buf struct buf b = BUF(64 << 20);
 	const char *eol = k->act == FAKE_CRLF ? "\r\n" : "\n";
 	if (k->act == FAKE_COMMENTS)
@@ -385,11 +387,14 @@ static void stream(struct fake_call *k)
 		(void)fake_say(k, "0\r\n\r\n", 5);
 		return;
 	}
-	begin(k);
-	if (!content(k, &all))
-		return;
-	bool tools = k->act == FAKE_TOOLS || k->act == FAKE_TOOLS_MIXED || k->act == FAKE_TOOLS_SAME;
-	finish(k, tools ? 12 : FAKEMODEL_WORDS, tools, buf_c(&all));
+	for (int i = 0; i < (k->act == FAKE_TWICE ? 2 : 1); i++) {
+		buf_reset(&all);
+		begin(k);
+		if (!content(k, &all))
+			return;
+		bool tools = fake_calls(k);
+		finish(k, tools ? 12 : FAKEMODEL_WORDS, tools, buf_c(&all));
+	}
 	(void)fake_say(k, "0\r\n\r\n", 5);
 }
 
@@ -416,7 +421,8 @@ void fake_answer(struct fake_call *k)
 	if (k->act == FAKE_NO_PREFILL && prefilled(k))
 		fake_error(k, 400, "", "invalid_request_error", "invalid_prefill",
 		    "The conversation must end with a user message.");
-	else if (k->stream)
+	else if (k->stream && k->act != FAKE_NO_STREAM && k->act != FAKE_NO_STREAM_TOOLS &&
+	    k->act != FAKE_KEY_TWICE)
 		stream(k);
 	else
 		fake_buffered(k);

@@ -30,7 +30,7 @@ struct wire_part wire_own_call(struct mem *m, const struct wire_names *names, co
 	if (!t->custom || p->custom)
 		return own;
 	struct err e = { 0 };
-	const json_t *args = mem_json(m, js_parse(p->text, strlen(p->text), &e));
+	const json_t *args = mem_json(m, wire_parse(p->text, strlen(p->text), &e));
 	const char *input = js_str(args, "input");
 	own.custom = true;
 	own.text = input == NULL ? p->text : input; /* a model that writes the input itself meant the same */

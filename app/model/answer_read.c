@@ -3,6 +3,8 @@
 
 #include "base/js.h"
 #include "model/answer.h"
+#include "model/scan.h"
+#include "model/wire_int.h"
 
 static struct wire_part *add(struct wire_answer *a, enum wire_part_kind kind, const char *text)
 {
@@ -34,7 +36,7 @@ static bool unparsed(const struct wire_answer *a)
 		struct err e = { 0 };
 		if (p->kind != WIRE_CALL || p->custom || p->text[0] == 0)
 			continue;
-		auto_json json_t *v = js_parse(p->text, strlen(p->text), &e);
+		auto_json json_t *v = wire_parse(p->text, strlen(p->text), &e);
 		if (!json_is_object(v))
 			return a->finish != WIRE_LENGTH;
 	}
@@ -219,6 +221,13 @@ static int read_messages(struct mem *m, const json_t *v, struct wire_answer *a, 
 	return 0;
 }
 
+/* It is JSON, from beginning to end. */
+static bool is_json(const char *body, size_t n)
+{
+	struct scan s = scan_of((struct str){ body, n });
+	return scan_value(&s, NULL) && scan_done(&s);
+}
+
 /* An error that came with 200. */
 static bool failed(struct mem *m, const json_t *v, struct wire_answer *a)
 {
@@ -242,11 +251,13 @@ int wire_answer_read(
 	    struct err *) = { read_chat, read_responses, read_messages };
 	struct err bad = { 0 };
 	*out = (struct wire_answer){ .n = 1 };
-	const json_t *v = mem_json(m, n == 0 ? NULL : js_parse(body, n, &bad));
+	const json_t *v = mem_json(m, n == 0 ? NULL : wire_parse(body, n, &bad));
 	if (n == 0)
 		return not_one(e, "is empty");
-	if (v == NULL)
-		return not_one(e, "is not JSON, or was cut off");
+	if (v == NULL) {
+		out->whole = is_json(body, n);
+		return not_one(e, out->whole ? "is JSON that cannot be read" : "is not JSON, or was cut off");
+	}
 	if (!json_is_object(v))
 		return not_one(e, "is not a JSON object");
 	if (failed(m, v, out))

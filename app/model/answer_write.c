@@ -101,7 +101,7 @@ static json_t *messages_call(struct mem *m, const struct wire_part *p, const str
 	struct err e = { 0 };
 	struct wire_part own = wire_own_call(m, self->names, p);
 	json_t *o = js_pack("{s:s}", "type", "tool_use");
-	json_t *input = own.text[0] == 0 ? js_pack("{}") : js_parse(own.text, strlen(own.text), &e);
+	json_t *input = own.text[0] == 0 ? js_pack("{}") : wire_parse(own.text, strlen(own.text), &e);
 	js_set_str(o, "id", own.id);
 	js_set_str(o, "name", own.name);
 	js_set(o, "input", input == NULL ? js_pack("{}") : input);

@@ -241,7 +241,7 @@ void wire_upstream_said(int status, const char *body, size_t n, struct wire_said
 {
 	auto_mem struct mem *m = mem_new();
 	struct err e = { 0 };
-	auto_json json_t *v = n == 0 ? NULL : js_parse(body, n, &e);
+	auto_json json_t *v = n == 0 ? NULL : wire_parse(body, n, &e);
 	const json_t *o = json_is_array(v) ? json_array_get(v, 0) : v; /* some servers send a list of one */
 	const json_t *inner = json_object_get(o, "error");
 	if (json_is_object(inner))

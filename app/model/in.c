@@ -348,9 +348,9 @@ int wire_in_fixed(
 	size_t i, k;
 	int nth = 0;
 	json_t *choice, *call;
-	auto_json json_t *v = js_parse(ev->data.p, ev->data.n, &e);
+	auto_json json_t *v = wire_parse(ev->data.p, ev->data.n, &e);
 	auto_mem struct mem *m = mem_new();
-	if (v == NULL) /* a key twice, U+0000: what the scan reads and a tree cannot hold */
+	if (v == NULL) /* a key twice: what the scan reads and a tree cannot hold */
 		return -1;
 	json_array_foreach(json_object_get(v, "choices"), i, choice) {
 		json_t *delta = json_object_get(choice, "delta");

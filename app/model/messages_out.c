@@ -24,7 +24,7 @@ static json_t *block(struct wire_out *o)
 		js_set_str(b, "name", p->name);
 	} else if (o->open == WIRE_B_REASONING && o->redacted) {
 		b = js_pack("{s:s}", "type", "redacted_thinking");
-		js_set_str(b, "data", wire_mark_of(o->mem, &o->mark));
+		js_set_str(b, "data", wire_out_mark(o));
 	} else if (o->open == WIRE_B_REASONING) {
 		b = js_pack("{s:s,s:s,s:s}", "type", "thinking", "thinking", "", "signature", "");
 	} else {
@@ -63,7 +63,7 @@ static void delta(struct wire_out *o, struct str text, struct buf *to)
 static void close_(struct wire_out *o, struct buf *to)
 {
 	if (o->open == WIRE_B_REASONING && !o->redacted)
-		put(o, "signature_delta", "signature", str_of(wire_mark_of(o->mem, &o->mark)), to);
+		put(o, "signature_delta", "signature", str_of(wire_out_mark(o)), to);
 	(void)buf_fmt(to,
 	    "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":%d}\n\n",
 	    o->blocks - 1);

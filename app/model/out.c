@@ -78,6 +78,13 @@ struct wire_out_call *wire_out_head(struct wire_out *o)
 	return &o->calls[o->head];
 }
 
+const char *wire_out_mark(struct wire_out *o)
+{
+	if (o->mark.opaque != NULL && o->mark.maker == o->w)
+		return o->mark.opaque;
+	return wire_mark_of(o->mem, &o->mark);
+}
+
 static void begin(struct wire_out *o, struct buf *to)
 {
 	if (o->begun)
@@ -141,7 +148,7 @@ static void close_call(struct wire_out *o, struct wire_out_call *c, struct buf *
 		p.custom = false;
 		p.text = buf_c(&c->args);
 		struct err e = { 0 };
-		auto_json json_t *v = js_parse(p.text, c->args.n, &e);
+		auto_json json_t *v = wire_parse(p.text, c->args.n, &e);
 		const char *input = js_str(v, "input");
 		c->own.text = mem_str(o->mem, input == NULL ? p.text : input);
 		if (c->own.text[0] != 0)
@@ -314,6 +321,59 @@ int wire_out_piece(struct wire_out *o, const struct wire_piece *p, struct buf *t
 		return wire_out_end(o, to, e);
 	}
 	return 0;
+}
+
+static int out_part(struct wire_out *o, const struct wire_part *p, struct buf *to, struct err *e)
+{
+	struct str said = str_of(p->text);
+	switch (p->kind) {
+	case WIRE_CALL: {
+		struct wire_piece c = { .kind = WIRE_P_CALL, .call = o->n_calls, .custom = p->custom };
+		c.id = str_of(p->id);
+		c.name = str_of(p->name);
+		c.space = str_of(p->space);
+		if (call(o, &c, to, e) != 0)
+			return -1;
+		c.kind = WIRE_P_ARGS;
+		c.text = said;
+		if (args(o, &c, to, e) != 0)
+			return -1;
+		c.kind = WIRE_P_CALL_END;
+		return args(o, &c, to, e);
+	}
+	case WIRE_REASONING: {
+		const struct wire_piece mark = { .kind = WIRE_P_OPAQUE,
+			.maker = p->maker,
+			.custom = p->redacted || said.n == 0,
+			.id = str_of(p->id),
+			.text = str_of(p->opaque) };
+		if (said.n > 0)
+			text(o, WIRE_B_REASONING, said, to);
+		if (p->opaque != NULL)
+			opaque(o, &mark, to);
+		return 0;
+	}
+	case WIRE_REFUSAL:
+	case WIRE_TEXT:
+		if (said.n > 0)
+			text(o, p->kind == WIRE_TEXT ? WIRE_B_TEXT : WIRE_B_REFUSAL, said, to);
+		return 0;
+	default: /* nothing that a model answers with */
+		return 0;
+	}
+}
+
+int wire_out_answer(struct wire_out *o, const struct wire_answer *a, struct buf *to, struct err *e)
+{
+	wire_copy(o->model, sizeof o->model, str_of(a->model));
+	o->usage = a->usage; /* messages tells the input's at the beginning */
+	begin(o, to);
+	for (size_t i = 0; i < a->n_parts; i++)
+		if (out_part(o, &a->parts[i], to, e) != 0)
+			return -1;
+	o->finish = a->finish;
+	wire_copy(o->stop, sizeof o->stop, str_of(a->stop_sequence));
+	return wire_out_end(o, to, e);
 }
 
 long long wire_out_next(const struct wire_out *o)

@@ -50,5 +50,7 @@ struct wire_out_ops {
 extern const struct wire_out_ops wire_out_chat, wire_out_responses, wire_out_messages;
 
 struct wire_out_call *wire_out_head(struct wire_out *o);
+/* What marks the reasoning that is open: a mark, or what its maker wrote where that reads it itself. In the arena. */
+const char *wire_out_mark(struct wire_out *o);
 void wire_put_text(struct buf *to, struct str s);                /* a JSON string with its quotes */
 void wire_put_json(struct buf *to, const char *name, json_t *v); /* an event of it; takes v */

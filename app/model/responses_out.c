@@ -41,7 +41,7 @@ static json_t *item(struct wire_out *o, bool done)
 		v = wire_item_message(o->id, NULL, text);
 		break;
 	case WIRE_B_REASONING:
-		v = wire_item_reasoning(o->id, done ? text : "", done ? wire_mark_of(o->mem, &o->mark) : "");
+		v = wire_item_reasoning(o->id, done ? text : "", done ? wire_out_mark(o) : "");
 		break;
 	case WIRE_B_CALL:
 		call = wire_out_head(o)->own;

@@ -29,7 +29,7 @@ char scan_peek(struct scan *s)
 	return *s->p;
 }
 
-static bool hex4(const char *p, unsigned *out)
+bool scan_hex4(const char *p, unsigned *out)
 {
 	*out = 0;
 	for (int i = 0; i < 4; i++) {
@@ -52,7 +52,7 @@ static bool escape_ok(struct scan *s, const char **at)
 	if (p == s->end)
 		return false;
 	if (*p == 'u') {
-		if (s->end - p < 5 || !hex4(p + 1, &u))
+		if (s->end - p < 5 || !scan_hex4(p + 1, &u))
 			return false;
 		*at = p + 5;
 		return true;
@@ -317,14 +317,15 @@ static int utf8_out(unsigned u, struct buf *out)
 static const char *unicode(const char *p, const char *end, struct buf *out)
 {
 	unsigned u, low;
-	if (!hex4(p, &u))
+	if (!scan_hex4(p, &u))
 		return end; /* not reached: the string was checked */
 	p += 4;
-	if (u >= 0xD800 && u < 0xDC00 && end - p >= 6 && p[0] == '\\' && p[1] == 'u' && hex4(p + 2, &low) &&
-	    low >= 0xDC00 && low < 0xE000) {
+	if (u >= 0xD800 && u < 0xDC00 && end - p >= 6 && p[0] == '\\' && p[1] == 'u' &&
+	    scan_hex4(p + 2, &low) && low >= 0xDC00 && low < 0xE000) {
 		u = 0x10000 + ((u - 0xD800) << 10) + (low - 0xDC00);
 		p += 6;
-	} else if (u >= 0xD800 && u < 0xE000) {
+	} else if ((u >= 0xD800 && u < 0xE000) ||
+	    u == 0) { /* what no C string and no JSON tree here can hold */
 		u = 0xFFFD;
 	}
 	(void)utf8_out(u, out);

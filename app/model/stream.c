@@ -296,9 +296,9 @@ int stream_data(struct attempt *a, const char *p, size_t n)
 		return 0; /* the end of the body */
 	if (sse_feed(&s->sse, p, n, &e) != 0)
 		s->unclear = true;
-	while (!bad(s) && sse_next(&s->sse, &ev))
-		one(a, &ev);
 	const struct wire_seen *seen = wire_in_seen(s->in);
+	while (!bad(s) && !seen->ended && sse_next(&s->sse, &ev)) /* what follows the end is of no answer */
+		one(a, &ev);
 	if (seen->ended && !bad(s))
 		(void)conclude(a);
 	if (a->note->first_us == 0 && (seen->content || seen->finished))
@@ -370,7 +370,8 @@ enum verdict stream_end(struct attempt *a, int rc, const struct err *e)
 	struct call_stream *s = a->stream;
 	struct sse_event ev;
 	struct call *k = a->k;
-	if (!bad(s) && !s->over && !s->gone && !k->rec.client_left && rc == 0 && sse_end(&s->sse, &ev))
+	if (!bad(s) && !wire_in_seen(s->in)->ended && !s->gone && !k->rec.client_left && rc == 0 &&
+	    sse_end(&s->sse, &ev))
 		one(a, &ev);
 	remember(a);
 	if (s->gone || (k->rec.client_left && !s->over))

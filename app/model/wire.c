@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/js.h"
+#include "base/mem.h"
 #include "model/wire_int.h"
 
 static const struct finish_word {
@@ -53,4 +54,39 @@ const char *wire_finish_name(enum wire_finish f)
 		return "content_filter";
 	}
 	return "";
+}
+
+/* An escape at p, "\\uXXXX", that spells no character: U+0000, or a surrogate that is no half of a pair. *n: its bytes, a pair's too. */
+static bool spells_none(const char *p, const char *end, size_t *n)
+{
+	unsigned u, low;
+	*n = 2;
+	if (end - p < 6 || p[1] != 'u' || !scan_hex4(p + 2, &u))
+		return false;
+	*n = 6;
+	if (u < 0xD800 || u > 0xDFFF)
+		return u == 0;
+	bool pair = u < 0xDC00 && end - p >= 12 && p[6] == '\\' && p[7] == 'u' && scan_hex4(p + 8, &low) &&
+	    low >= 0xDC00 && low < 0xE000;
+	*n = pair ? 12 : 6;
+	return !pair;
+}
+
+json_t *wire_parse(const char *p, size_t n, struct err *e)
+{
+	if (n >= 3 && memcmp(p, "\xEF\xBB\xBF", 3) == 0) {
+		p += 3;
+		n -= 3;
+	}
+	const char *end = p + n, *back = n == 0 ? NULL : memchr(p, '\\', n);
+	auto_free char *mended = NULL;
+	for (size_t len; back != NULL; back = memchr(back, '\\', (size_t)(end - back))) {
+		if (spells_none(back, end, &len)) {
+			if (mended == NULL)
+				mended = memcpy(xcalloc(1, n), p, n);
+			memcpy(mended + (back - p), "\\ufffd", 6);
+		}
+		back += len < (size_t)(end - back) ? len : (size_t)(end - back);
+	}
+	return js_parse(mended != NULL ? mended : p, n, e);
 }

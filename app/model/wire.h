@@ -149,10 +149,16 @@ struct wire_answer {
 	struct wire_usage usage;
 	long long n;        /* completions; more than one only on chat */
 	bool unparsed_call; /* the arguments of a call are no JSON object */
+	bool whole;         /* no answer, and yet JSON to its end: asked again it would hardly be read */
 	/* The upstream says 200 and means a failure: kind and its words. */
 	enum wire_fault fault;
 	const char *fault_text;
 };
+/*
+ * What an upstream wrote as JSON, as a tree (new reference; NULL with e as of js_parse): a byte order mark before it is passed over, and an
+ * escape that spells no character (U+0000, which no tree holds, half of a pair of surrogates) is read as U+FFFD. So does scan_unescape.
+ */
+json_t *wire_parse(const char *p, size_t n, struct err *e);
 /* Everything is in the arena. ERR_UPSTREAM: it is no answer of this wire (nothing in it, no choices, HTML, cut off). */
 int wire_answer_read(
     struct mem *m, enum provider_wire w, const char *body, size_t n, struct wire_answer *out, struct err *e);
@@ -283,6 +289,8 @@ void wire_out_free(struct wire_out *o);
  */
 int wire_out_piece(struct wire_out *o, const struct wire_piece *p, struct buf *to, struct err *e);
 int wire_out_end(struct wire_out *o, struct buf *to, struct err *e);
+/* The whole stream of an answer that came in one piece. */
+int wire_out_answer(struct wire_out *o, const struct wire_answer *a, struct buf *to, struct err *e);
 /* The number of its next event, of responses. What was written from there on was never sent: it is not counted. */
 long long wire_out_next(const struct wire_out *o);
 void wire_out_unsent(struct wire_out *o, long long next);

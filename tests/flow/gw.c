@@ -249,7 +249,7 @@ static void read_stream(struct gw_answer *a, const char *path)
 			a->done = true;
 			continue;
 		}
-		auto_json json_t *v = json_loadb(data.p, data.n, 0, NULL);
+		auto_json json_t *v = json_loadb(data.p, data.n, JSON_ALLOW_NUL, NULL);
 		if (v == NULL)
 			fail_msg(
 			    "an event that is no JSON: %.*s", (int)(data.n < 300 ? data.n : 300), data.p);

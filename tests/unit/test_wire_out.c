@@ -309,6 +309,51 @@ static void a_response_that_fails_is_the_one_that_began(void **state)
 	assert_string_equal(js_str(js_get(r, "error"), "code"), "upstream_error");
 }
 
+static void says(const struct buf *b, const char *part)
+{
+	if (strstr(buf_c((struct buf *)(uintptr_t)b), part) == NULL)
+		fail_msg("no %s in %s", part, b->p);
+}
+
+/* An answer that came in one piece, told as a stream: everything of it, in its order, and the end. */
+static void a_whole_answer_is_told_as_a_stream(void **state)
+{
+	(void)state;
+	static const char body[] =
+	    "\xEF\xBB\xBF{\"id\":\"msg_1\",\"type\":\"message\",\"role\":\"assistant\",\"model\":\"m-1\","
+	    "\"content\":["
+	    "{\"type\":\"thinking\",\"thinking\":\"hm\",\"signature\":\"c2ln\"},"
+	    "{\"type\":\"redacted_thinking\",\"data\":\"aGlk\"},{\"type\":\"text\",\"text\":"
+	    "\"a\\u0000b\\ud800c\\ud83d\\ude00\"},"
+	    "{\"type\":\"tool_use\",\"id\":\"t1\",\"name\":\"read\",\"input\":{\"p\":1}},"
+	    "{\"type\":\"tool_use\",\"id\":\"t2\",\"name\":\"stop\",\"input\":{}}],"
+	    "\"stop_reason\":\"tool_use\",\"usage\":{\"input_tokens\":7,\"output_tokens\":9}}";
+	static const char *const parts[WIRES][6] = {
+		{ "\"reasoning_content\":\"hm\"",
+		    "a\xEF\xBF\xBD"
+		    "b\xEF\xBF\xBD"
+		    "c\xF0\x9F\x98\x80",
+		    "\"id\":\"t2\"", "\"finish_reason\":\"tool_calls\"", "\"completion_tokens\":9",
+		    "data: [DONE]\n\n" },
+		{ "gh1.m.c2ln", "gh1.x.aGlk", "\"call_id\":\"t1\"", "{\\\"p\\\":1}", "\"output_tokens\":9",
+		    "event: response.completed" },
+		{ "\"signature\":\"c2ln\"", "\"data\":\"aGlk\"", "\"partial_json\":\"{\\\"p\\\":1}\"",
+		    "\"stop_reason\":\"tool_use\"", "\"input_tokens\":7", "event: message_stop" },
+	};
+	for (enum provider_wire w = WIRE_CHAT; w <= WIRE_MESSAGES; w++) {
+		const struct wire_self self = { .tail = "01abc", .model = "prov/m", .usage_asked = true };
+		auto_mem struct mem *m = mem_new();
+		auto_buf struct buf to = BUF(1 << 20);
+		auto_wire_out struct wire_out *out = wire_out_new(w, &self);
+		struct wire_answer a;
+		struct err e = { 0 };
+		assert_int_equal(wire_answer_read(m, WIRE_MESSAGES, body, sizeof body - 1, &a, &e), 0);
+		assert_int_equal(wire_out_answer(out, &a, &to, &e), 0);
+		for (int i = 0; i < 6; i++)
+			says(&to, parts[w][i]);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -319,6 +364,7 @@ int main(void)
 		cmocka_unit_test(what_makes_no_sense_is_refused),
 		cmocka_unit_test(an_error_within_a_stream_is_one_in_each_dialect),
 		cmocka_unit_test(a_response_that_fails_is_the_one_that_began),
+		cmocka_unit_test(a_whole_answer_is_told_as_a_stream),
 	};
 	return cmocka_run_group_tests_name("wire_out", tests, NULL, NULL);
 }

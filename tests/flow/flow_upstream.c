@@ -1,0 +1,177 @@
+/*
+ * What a vendor's answer costs and shows: what cannot get better by asking again is not paid for again (MOD-4, MOD-8), what follows the end
+ * of an answer and what looks like somebody's key reach nobody (RED-2), and what one model is refused says nothing of the others (MOD-3).
+ */
+#include "../t.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/js.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "gw.h"
+#include "io/http.h"
+#include "judge.h"
+
+static struct stack st;
+static struct stack_org org;
+static struct fakemodel *fake;
+
+static const char *const wires[3] = { "openai-chat", "openai-responses", "anthropic" },
+			 *const names[3] = { "chat", "responses", "messages" },
+			 *const paths[3] = { "/v1/chat/completions", "/v1/responses", "/v1/messages" };
+
+static void ask(int client, int upstream, const char *model, bool stream, bool tools, struct gw_answer *a)
+{
+	static const char *const input[3] = { "\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]",
+		"\"input\":\"hello\"",
+		"\"max_tokens\":500,\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]" };
+	static const char *const tool[3] = {
+		",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"read\",\"parameters\":{\"type\":"
+		"\"object\"}}}]",
+		",\"tools\":[{\"type\":\"function\",\"name\":\"read\",\"parameters\":{\"type\":\"object\"}}]",
+		",\"tools\":[{\"name\":\"read\",\"input_schema\":{\"type\":\"object\"}}]"
+	};
+	auto_mem struct mem *m = mem_new();
+	const char *body = mem_fmt(m, "{\"model\":\"%s/%s\",\"stream\":%s,%s%s%s}", names[upstream], model,
+	    stream ? "true" : "false", input[client], tools ? tool[client] : "",
+	    client == 0 && stream ? ",\"stream_options\":{\"include_usage\":true}" : "");
+	gw_send(&st, org.key, paths[client], body, 0, NULL, 0, a);
+}
+
+#define EACH_PAIR(c, u)                                                                                      \
+	for (int c = 0; c < 3; c++)                                                                          \
+		for (int u = 0; u < 3; u++)
+
+/* One attempt answers, whoever asks and whoever is asked. */
+static void one_attempt(const struct gw_answer *a, const char *what, int c, int u, int stream)
+{
+	if (a->status != 200 || !a->done || a->error[0] != 0 || a->attempts != 1)
+		fail_msg("%s, %s over %s, stream %d: %ld after %d: %s", what, names[c], names[u], stream,
+		    a->status, a->attempts, a->raw);
+}
+
+static void a_byte_order_mark_is_no_part_of_an_answer(void **s)
+{
+	(void)s;
+	EACH_PAIR(c, u)
+	{
+		auto_gw struct gw_answer a;
+		ask(c, u, "bom", false, false, &a);
+		one_attempt(&a, "bom", c, u, 0);
+		assert_true(gw_whole(&a));
+		assert_int_equal(a.raw[0], '{');
+	}
+}
+
+/* As bytes on its own wire; elsewhere a text that cannot hold it has U+FFFD. */
+static void an_answer_with_a_nul_in_it_is_one(void **s)
+{
+	(void)s;
+	EACH_PAIR(c, u)
+	for (int stream = 0; stream < 2; stream++) {
+		auto_gw struct gw_answer a;
+		ask(c, u, "nul", stream, false, &a);
+		if (a.status != 200 || a.attempts != 1)
+			fail_msg("%s over %s, stream %d: %ld after %d: %s", names[c], names[u], stream,
+			    a.status, a.attempts, a.raw);
+		assert_non_null(strstr(a.raw,
+		    c == u ? "w\\u000030"
+			   : "w\xef\xbf\xbd"
+			     "30"));
+		assert_non_null(strstr(a.raw, "w59"));
+	}
+}
+
+/* JSON that is whole and cannot be read would come again: another model is asked, or it fails at once. */
+static void what_cannot_be_read_is_not_asked_for_again(void **s)
+{
+	(void)s;
+	for (int stream = 0; stream < 2; stream++) {
+		auto_gw struct gw_answer saved, alone;
+		ask(0, 0, "key-twice", stream, false, &alone);
+		assert_int_equal(alone.status, 502);
+		assert_int_equal(alone.attempts, 1);
+		assert_string_equal(alone.error, "upstream_error");
+		ask(0, 0, "key-twice@b", stream, false, &saved);
+		assert_true(gw_whole(&saved));
+		assert_string_equal(saved.by, "chat/ok");
+		assert_int_equal(saved.attempts, 2);
+	}
+}
+
+/* It is paid for: who asked for a stream gets it as one, from its head to its end, usage included. */
+static void an_answer_in_one_piece_is_told_as_the_stream_that_was_asked_for(void **s)
+{
+	(void)s;
+	EACH_PAIR(c, u)
+	{
+		auto_gw struct gw_answer a, calls;
+		ask(c, u, "no-stream", true, false, &a);
+		one_attempt(&a, "no-stream", c, u, 1);
+		assert_true(gw_whole(&a));
+		assert_non_null(strcasestr(a.headers, "Content-Type: text/event-stream"));
+		assert_true(a.events >= 3);
+		assert_int_equal(a.in, FAKEMODEL_PROMPT_TOKENS);
+		assert_int_equal(a.out, FAKEMODEL_WORDS);
+		assert_true(strcmp(a.model, c == u ? "no-stream" : a.by) == 0);
+		ask(c, u, "no-stream-tools", true, true, &calls);
+		one_attempt(&calls, "no-stream-tools", c, u, 1);
+		assert_int_equal(calls.n_calls, 2);
+		assert_string_equal(calls.calls[0].id, "call_a");
+		assert_string_equal(calls.calls[0].name, "read");
+		assert_string_equal(calls.calls[1].args, "{\"path\":\"b\"}");
+	}
+}
+
+/* What follows `[DONE]`, message_stop or response.completed is no part of the answer. */
+static void nothing_follows_the_end_of_a_stream(void **s)
+{
+	(void)s;
+	EACH_PAIR(c, u)
+	{
+		auto_gw struct gw_answer a;
+		ask(c, u, "twice", true, false, &a);
+		one_attempt(&a, "twice", c, u, 1);
+		if (!gw_whole(&a))
+			fail_msg("%s over %s: %s", names[c], names[u], a.raw);
+		assert_int_equal(a.out, FAKEMODEL_WORDS);
+	}
+}
+
+static int setup(void **s)
+{
+	(void)s;
+	char conf[1000];
+	http_setup();
+	fake = fakemodel_start();
+	gw_times(fake);
+	gw_conf(fake, conf);
+	stack_up(&st, 2, 0, 1, conf);
+	stack_org(&st, &org);
+	for (int i = 0; i < 3; i++)
+		gw_provider(&st, fake, org.key, names[i], wires[i], 1,
+		    "ok bom nul no-stream no-stream-tools twice key-twice key-twice@b>chat/ok");
+	return 0;
+}
+
+static int teardown(void **s)
+{
+	(void)s;
+	stack_down(&st);
+	fakemodel_end(fake);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_byte_order_mark_is_no_part_of_an_answer),
+		cmocka_unit_test(an_answer_with_a_nul_in_it_is_one),
+		cmocka_unit_test(what_cannot_be_read_is_not_asked_for_again),
+		cmocka_unit_test(an_answer_in_one_piece_is_told_as_the_stream_that_was_asked_for),
+		cmocka_unit_test(nothing_follows_the_end_of_a_stream),
+	};
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
