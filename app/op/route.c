@@ -124,11 +124,24 @@ static bool at_door(const struct op *o, enum op_door door)
 	return door != DOOR_E2B && ((o->flags & OP_INTERNAL) == 0 || door == DOOR_INTERNAL);
 }
 
-/* Below a path of an op whose clients read errors in a form of their own, how far down that path is; else 0. */
-static size_t below(const struct op *o, const char *pattern, const char *path)
+/* The op whose clients read errors in a form of their own and that this path is below of, the nearest; or NULL. */
+static const struct op *above(const struct op *const *tables, const char *path, enum op_door door)
 {
-	size_t n = strlen(pattern);
-	return o->refuse != NULL && strncmp(pattern, path, n) == 0 && path[n] == '/' ? n : 0;
+	const struct op *found = NULL;
+	size_t nearest = 0;
+	for (; *tables != NULL; tables++)
+		for (const struct op *o = *tables; o->id != NULL; o++)
+			for (size_t i = 0;
+			     i < OP_ROUTES_MAX && o->routes[i].path != NULL && o->refuse != NULL; i++) {
+				const char *p = o->routes[i].path;
+				size_t n = strlen(p);
+				if (n <= nearest || !at_door(o, door) || strncmp(p, path, n) != 0 ||
+				    path[n] != '/')
+					continue;
+				nearest = n;
+				found = o;
+			}
+	return found;
 }
 
 int route_find(const struct op *const *tables, const char *method, const char *path, enum op_door door,
@@ -137,20 +150,14 @@ int route_find(const struct op *const *tables, const char *method, const char *p
 	if (strcmp(method, "HEAD") == 0)
 		method = "GET";
 	struct rank best = { "~" }, r;
-	const struct op *above = NULL;
-	size_t nearest = 0, down;
+	const struct op *const *all = tables;
 	*m = (struct route_match){ 0 };
 	for (; *tables != NULL; tables++)
 		for (const struct op *o = *tables; o->id != NULL; o++)
 			for (const struct route *w = o->routes;
 			     w < o->routes + OP_ROUTES_MAX && w->path != NULL; w++) {
-				if (!at_door(o, door))
-					continue;
-				if ((down = below(o, w->path, path)) > nearest) {
-					nearest = down;
-					above = o;
-				}
-				if (!path_fits(w->path, path, &r) || strcmp(r.by, best.by) > 0)
+				if (!at_door(o, door) || !path_fits(w->path, path, &r) ||
+				    strcmp(r.by, best.by) > 0)
 					continue;
 				if (strcmp(r.by, best.by) < 0)
 					*m = (struct route_match){ 0 };
@@ -165,10 +172,11 @@ int route_find(const struct op *const *tables, const char *method, const char *p
 	if (m->op == NULL && m->allow[0] != 0)
 		return err_set(
 		    e, ERR_METHOD, "This path is there, but not with this method; use %s.", m->allow);
-	m->near = m->near != NULL ? m->near : above;
-	if (m->op == NULL)
+	if (m->op == NULL) {
+		m->near = above(all, path, door);
 		return err_set(
 		    e, ERR_NOT_FOUND, "There is nothing at this path; GET /v1/openapi.json lists every op.");
+	}
 	m->path_params = path_params(m->route->path, path);
 	return 0;
 }
