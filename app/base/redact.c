@@ -138,6 +138,69 @@ static size_t own_token(const char *p, size_t n, bool in_word)
 	return len < PREFIX + SHORTEST ? 0 : len;
 }
 
+/*
+ * Keys of others, by how their makers let them begin; a vendor may quote one in an error. At least `least` characters follow. Of some
+ * only letters and digits do, so that a name with dashes or underscores in it is none. The longer of two that begin alike stands first.
+ */
+static const struct shape {
+	const char *begin;
+	unsigned char least;
+	bool dashes;
+} shapes[] = {
+	{ "sk-ant-", 8, true },
+	{ "sk-proj-", 8, true },
+	{ "sk-svcacct-", 8, true },
+	{ "sk-admin-", 8, true },
+	{ "sk-or-", 8, true },
+	{ "sk-", 20, false },
+	{ "sk_live_", 8, false },
+	{ "sk_test_", 8, false },
+	{ "AKIA", 16, false },
+	{ "ASIA", 16, false },
+	{ "AIza", 30, true },
+	{ "ghp_", 20, false },
+	{ "gho_", 20, false },
+	{ "ghu_", 20, false },
+	{ "ghs_", 20, false },
+	{ "ghr_", 20, false },
+	{ "github_pat_", 20, true },
+	{ "glpat-", 16, true },
+	{ "gsk_", 20, false },
+	{ "hf_", 20, false },
+	{ "npm_", 20, false },
+	{ "nvapi-", 20, true },
+	{ "pplx-", 20, false },
+	{ "xai-", 20, false },
+	{ "xapp-", 10, true },
+	{ "xoxa-", 10, true },
+	{ "xoxb-", 10, true },
+	{ "xoxp-", 10, true },
+};
+
+static size_t foreign_token(const char *p, size_t n, bool in_word)
+{
+	if (in_word || memchr("sAgxhnp", p[0], 7) == NULL)
+		return 0;
+	for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+		const struct shape *s = &shapes[i];
+		size_t begin = strlen(s->begin), len = begin;
+		if (n < begin || memcmp(p, s->begin, begin) != 0)
+			continue;
+		while (len < n && (s->dashes ? token_char(p[len]) : isalnum((unsigned char)p[len])))
+			len++;
+		if (len >= begin + s->least)
+			return len;
+	}
+	return 0;
+}
+
+static size_t any_token(const char *p, size_t at, size_t n)
+{
+	char before = at > 0 ? p[at - 1] : ' ';
+	size_t len = p[at] != 'g' ? 0 : own_token(p + at, n - at, isalnum((unsigned char)before));
+	return len != 0 ? len : foreign_token(p + at, n - at, token_char(before));
+}
+
 static bool scheme_char(char c)
 {
 	return isalnum((unsigned char)c) || c == '+' || c == '.' || c == '-';
@@ -191,12 +254,11 @@ static ssize_t userinfo(const char *p, size_t n)
 	return at == NULL ? -1 : at - p;
 }
 
-static void own_tokens(const char *p, size_t n, struct buf *out)
+static void tokens(const char *p, size_t n, struct buf *out)
 {
 	size_t done = 0;
 	for (size_t i = 0; i < n;) {
-		size_t len = p[i] != 'g' ? 0
-					 : own_token(p + i, n - i, i > 0 && isalnum((unsigned char)p[i - 1]));
+		size_t len = any_token(p, i, n);
 		if (len == 0) {
 			i++;
 			continue;
@@ -212,7 +274,7 @@ static void url_user(const char *p, size_t n, struct buf *out)
 {
 	const char *colon = memchr(p, ':', n);
 	if (colon != NULL) {
-		own_tokens(p, (size_t)(colon - p), out);
+		tokens(p, (size_t)(colon - p), out);
 		(void)buf_chr(out, ':');
 	}
 	if (n > 0)
@@ -228,12 +290,12 @@ int redact_plain(const char *p, size_t n, struct buf *out)
 		ssize_t user = userinfo(p + i + 3, n - i - 3);
 		if (user < 0)
 			continue;
-		own_tokens(p + done, i + 3 - done, out);
+		tokens(p + done, i + 3 - done, out);
 		url_user(p + i + 3, (size_t)user, out);
 		done = i + 3 + (size_t)user;
 		i = done;
 	}
-	own_tokens(p + done, n - done, out);
+	tokens(p + done, n - done, out);
 	return out->full ? -1 : 0;
 }
 

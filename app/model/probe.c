@@ -75,7 +75,7 @@ static bool answered(const struct http_res *res)
 	struct err e = { 0 };
 	if (res->status < 200 || res->status > 299)
 		return false;
-	auto_json json_t *v = js_parse(buf_c(&res->body), res->body.n, &e);
+	auto_json json_t *v = wire_parse(buf_c(&res->body), res->body.n, &e);
 	return json_is_object(v) && js_get(v, "error") == NULL &&
 	    (js_get(v, "choices") != NULL || js_get(v, "output") != NULL || js_get(v, "content") != NULL);
 }

@@ -140,6 +140,43 @@ static void nothing_follows_the_end_of_a_stream(void **s)
 	}
 }
 
+static int lines_with(const char *process, const char *what)
+{
+	char path[300], line[4096];
+	int n = 0;
+	(void)snprintf(path, sizeof path, "%s/log/%s.log", st.dir, process);
+	FILE *f = fopen(path, "re");
+	assert_non_null(f);
+	while (fgets(line, sizeof line, f) != NULL)
+		n += strstr(line, what) != NULL;
+	(void)fclose(f);
+	return n;
+}
+
+/* A vendor's error quotes keys: the client is told the rest of it, and so is the log. */
+static void keys_that_a_vendor_quotes_are_shown_to_nobody(void **s)
+{
+	(void)s;
+	static const char *const keys[] = { "sk-proj-Abc123", "sk-ant-api03", "AKIAIOSFODNN7",
+		"ghp_16C7e42F" };
+	EACH_PAIR(c, u)
+	{
+		auto_gw struct gw_answer a;
+		ask(c, u, "leak", u == 1, false, &a);
+		assert_int_equal(a.status, 400);
+		assert_non_null(
+		    strstr(a.message, "Not accepted: [redacted], [redacted], [redacted] and [redacted]."));
+		for (size_t i = 0; i < 4; i++)
+			assert_null(strstr(a.raw, keys[i]));
+	}
+	for (int api = 1; api <= 2; api++) {
+		char process[20];
+		(void)snprintf(process, sizeof process, "api%d", api);
+		for (size_t i = 0; i < 4; i++)
+			assert_int_equal(lines_with(process, keys[i]), 0);
+	}
+}
+
 static int setup(void **s)
 {
 	(void)s;
@@ -152,7 +189,7 @@ static int setup(void **s)
 	stack_org(&st, &org);
 	for (int i = 0; i < 3; i++)
 		gw_provider(&st, fake, org.key, names[i], wires[i], 1,
-		    "ok bom nul no-stream no-stream-tools twice key-twice key-twice@b>chat/ok");
+		    "ok bom nul no-stream no-stream-tools twice leak key-twice key-twice@b>chat/ok");
 	return 0;
 }
 
@@ -172,6 +209,7 @@ int main(void)
 		cmocka_unit_test(what_cannot_be_read_is_not_asked_for_again),
 		cmocka_unit_test(an_answer_in_one_piece_is_told_as_the_stream_that_was_asked_for),
 		cmocka_unit_test(nothing_follows_the_end_of_a_stream),
+		cmocka_unit_test(keys_that_a_vendor_quotes_are_shown_to_nobody),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

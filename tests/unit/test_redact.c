@@ -102,6 +102,32 @@ static void test_our_own_tokens_go_wherever_they_stand(void **state)
 	}
 }
 
+/* A vendor quotes the key that it refuses, its own or somebody else's. */
+static void test_keys_of_others_go_by_their_shape(void **state)
+{
+	(void)state;
+	check(redact_plain, "Incorrect API key provided: sk-proj-abC123_def-456. See the page.",
+	    "Incorrect API key provided: [redacted]. See the page.");
+	check(redact_plain, "key=sk-ant-api03-Zyx987_wvu654-Tsr321", "key=[redacted]");
+	check(redact_plain, "(sk-0123456789abcdefABCD0123)", "([redacted])");
+	check(redact_plain, "AKIAIOSFODNN7EXAMPLE and AIzaSyA-0123456789_abcdefghijklmnopqrs",
+	    "[redacted] and [redacted]");
+	check(redact_plain, "ghp_16C7e42F292c6912E7710c838347Ae178B4a,github_pat_11ABCDEFG0_0123456789abcdef",
+	    "[redacted],[redacted]");
+	check(redact_plain, "xoxb-123456789012-abc hf_abcdefghijABCDEFGHIJ01 gsk_abcdefghijABCDEFGHIJ01",
+	    "[redacted] [redacted] [redacted]");
+	check(redact_text, "{\"error\":{\"message\":\"no: sk-proj-abC123def456\"}}",
+	    "{\"error\":{\"message\":\"no: [redacted]\"}}");
+	static const char *const words[] = {
+		"sk-learn is a name, sk-SK a locale, risk-averse-investors-are-many",
+		"a task-list-with-a-rather-long-name",
+		"hf_tokenizer_for_training_data and my_hf_abcdefghijABCDEFGHIJ01",
+		"AKIA is short, xAKIAIOSFODNN7EXAMPLE is a word", "sk-proj-****abcd", "ghp_ alone", "sk-", "A"
+	};
+	for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+		check(redact_plain, words[i], words[i]);
+}
+
 static void test_a_token_cut_short_loses_the_part_of_its_secret_that_is_there(void **state)
 {
 	(void)state;
@@ -264,6 +290,7 @@ int main(void)
 		cmocka_unit_test(test_the_password_of_a_url_goes_and_the_user_stays),
 		cmocka_unit_test(test_text_without_a_secret_is_untouched),
 		cmocka_unit_test(test_our_own_tokens_go_wherever_they_stand),
+		cmocka_unit_test(test_keys_of_others_go_by_their_shape),
 		cmocka_unit_test(test_a_token_cut_short_loses_the_part_of_its_secret_that_is_there),
 		cmocka_unit_test(test_json_text_gets_both_rules_and_keeps_everything_else_as_it_was),
 		cmocka_unit_test(test_depth_is_no_way_around_the_key_rule),
