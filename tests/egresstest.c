@@ -44,7 +44,7 @@ static void write_conf(const struct egtest *t, const char *path)
 	(void)fprintf(f,
 	    "DATABASE_URL=%s\nEGRESS_SOCKET=%s\nEGRESS_DNS=127.0.0.1:%d\nEGRESS_ALLOW_INWARD_FOR=.origin."
 	    "test:%d\n"
-	    "DATABASE_TIMEOUT_MS=2000\nEGRESS_REQUESTS_PER_S=0\nSECRET_KEY_FILE=%s/key\n",
+	    "DATABASE_TIMEOUT_MS=20000\nEGRESS_REQUESTS_PER_S=0\nSECRET_KEY_FILE=%s/key\n",
 	    pgtest_conninfo(t->pg), t->socket, dnsserver_port(t->dns), origin_port(t->origin), t->dir);
 	for (const char *const *s = t->extra; s != NULL && *s != NULL; s++) {
 		const char *dir = strstr(*s, "{DIR}");

@@ -12,7 +12,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 
-enum { BEGIN = 1, END = 3, PARAMS = 4, IN = 5, OUT = 6, ANSWER_BYTES = 4 << 20, WAIT_S = 20 };
+enum { BEGIN = 1, END = 3, PARAMS = 4, IN = 5, OUT = 6, ANSWER_BYTES = 4 << 20, WAIT_S = 60 };
 
 struct fcgiclient {
 	struct sockaddr_un at;

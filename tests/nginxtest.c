@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "t.h"
 
-enum { WAIT_S = 20 };
+enum { WAIT_S = 60 };
 
 struct nginxtest {
 	char dir[64];

@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SEEN_MAX = 8 << 20, HEAD_BYTES = 256 * 1024, STACK = 128 * 1024, WAIT_S = 20 };
+enum { SEEN_MAX = 8 << 20, HEAD_BYTES = 256 * 1024, STACK = 128 * 1024, WAIT_S = 60 };
 
 struct origin {
 	pthread_t thread;

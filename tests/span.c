@@ -1,5 +1,6 @@
 #include "span.h"
 
+#include <pthread.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,11 +91,10 @@ static int64_t probe(void)
 	return cpu_us(&after) - cpu_us(&before) + cpu_us(&child);
 }
 
-double span_pace(void)
+static double measured;
+
+static void measure(void)
 {
-	static double pace; /* 0: not measured */
-	if (pace >= 1)
-		return pace;
 	int64_t best = -1;
 	for (int i = 0; i < TRIES; i++) {
 		int64_t us = probe();
@@ -102,8 +102,14 @@ double span_pace(void)
 			best = us;
 	}
 	double now = (double)best / ORDINARY_US;
-	pace = now < 1 ? 1 : now > PACE_MAX ? PACE_MAX : now;
-	return pace;
+	measured = now < 1 ? 1 : now > PACE_MAX ? PACE_MAX : now;
+}
+
+double span_pace(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	(void)pthread_once(&once, measure);
+	return measured;
 }
 
 int64_t span_left(int64_t took_ms, int64_t waited_ms, double pace)

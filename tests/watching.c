@@ -10,8 +10,7 @@
 #include "session/event.h"
 #include "session/feed.h"
 #include "session/place.h"
-
-enum { PATIENCE_MS = 60000 };
+#include "span.h"
 
 static struct client *client_of(struct reply *r)
 {

@@ -78,8 +78,8 @@ unsigned long long chaos_next(unsigned long long *state);
 void chaos_stack(struct chaos *c, const char *conf);
 /* Clients begin to post runs and follow them to their end, `runs` of them. */
 void chaos_begin(struct chaos *c, int runs);
-/* Wait until they have seen that many events in all, at most wait_s; then fails the test. */
-void chaos_wait_events(struct chaos *c, int events, int wait_s);
+/* Wait until they have seen that many events in all; in the end it fails the test. */
+void chaos_wait_events(struct chaos *c, int events);
 /* Wait until all clients are through, until nothing is under way, judge, and forget the runs. */
 void chaos_end(struct chaos *c);
 /* Kill and restart until all clients are through, then bring everything back. */

@@ -1,4 +1,5 @@
 /* chaos_client.c - the clients of chaos.h: threads, so they note faults and never fail the test themselves. */
+#include "../span.h"
 #include "../t.h"
 
 #include "chaos.h"
@@ -17,8 +18,8 @@
 
 enum {
 	AGAIN_MS = 100,
-	RUN_MS = 240 * 1000, /* from the first post to the terminal line, whatever is killed */
-	SILENT_S = 40,       /* pings come every 15 s */
+	RUN_MS = 10 * PATIENCE_MS, /* from the first post to the terminal line, whatever is killed */
+	SILENT_S = 40,             /* pings come every 15 s */
 	BODY_BYTES = 4 << 20,
 };
 
@@ -286,9 +287,9 @@ void chaos_begin(struct chaos *c, int runs)
 		assert_int_equal(pthread_create(&c->clients[i], NULL, client, c), 0);
 }
 
-void chaos_wait_events(struct chaos *c, int events, int wait_s)
+void chaos_wait_events(struct chaos *c, int events)
 {
-	int64_t until = clock_ms() + wait_s * 1000LL;
+	int64_t until = clock_ms() + 4 * PATIENCE_MS;
 	while (atomic_load(&c->events) < events) {
 		if (clock_ms() > until || atomic_load(&c->living) == 0)
 			fail_msg("clients have seen %d events, not %d", atomic_load(&c->events), events);

@@ -115,7 +115,7 @@ void egr_curl(struct egr *g, const char *id, const char *host, const char *path,
 {
 	char command[600];
 	(void)snprintf(command, sizeof command,
-	    "curl -sS -m 10 -o /tmp/body -w '%%{http_code} ' http://%s:%d%s 2>&1; cat /tmp/body 2>/dev/null; "
+	    "curl -sS -m 60 -o /tmp/body -w '%%{http_code} ' http://%s:%d%s 2>&1; cat /tmp/body 2>/dev/null; "
 	    "rm -f /tmp/body",
 	    host, g->port, path);
 	(void)sbx_sh(&g->stack, g->acme.key, id, command, out);

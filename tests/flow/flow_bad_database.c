@@ -19,7 +19,7 @@
 #include "io/proc.h"
 #include "runs.h"
 
-enum { RUNS = 8, AWAY_MS = 8000 /* JOB_LEASE_S and more */, SLOW_MS = 5000 };
+enum { RUNS = 8, AWAY_MS = 8000 /* JOB_LEASE_S and more */, SLOW_MS = 5000, LOCK_MS = 4000 };
 
 static struct chaos chaos;
 
@@ -45,7 +45,7 @@ static void away_for_longer_than_a_lease_costs_time_and_nothing_else(void **s)
 {
 	(void)s;
 	chaos_begin(&chaos, RUNS);
-	chaos_wait_events(&chaos, 20, 60);
+	chaos_wait_events(&chaos, 20);
 	stack_stop(&chaos.stack, "pg");
 	assert_refused_in_time(5000);
 	for_a_while(AWAY_MS);
@@ -77,7 +77,7 @@ static void standing_still_is_a_503_in_time_and_loses_nothing(void **s)
 	(void)s;
 	pid_t pids[256];
 	chaos_begin(&chaos, RUNS);
-	chaos_wait_events(&chaos, 20, 60);
+	chaos_wait_events(&chaos, 20);
 	int n = processes(pids);
 	for (int i = 0; i < n; i++)
 		(void)kill(pids[i], SIGSTOP);
@@ -91,21 +91,21 @@ static void standing_still_is_a_503_in_time_and_loses_nothing(void **s)
 
 /* ---- a lock that somebody holds, and an end in the middle of what waits for it */
 
-/* In a thread; how its psql ends is of no interest. */
-static void *hold_lock(void *arg)
+/* In a thread, until it is told to end or PostgreSQL does; how its psql ends is of no interest. */
+static void *hold_lock(void *unused)
 {
-	char host[128], sql[200];
+	(void)unused;
+	static const char sql[] =
+	    "BEGIN; LOCK TABLE sessions IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(900); COMMIT";
+	char host[128];
 	(void)snprintf(host, sizeof host, "%s/run/pg", chaos.stack.dir);
-	(void)snprintf(sql, sizeof sql,
-	    "BEGIN; LOCK TABLE sessions IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(%d); COMMIT",
-	    *(const int *)arg);
 	const char *const argv[] = { "psql", "-X", "-q", "-h", host, "-U", "postgres", "-d", "gatehouse",
 		"-c", sql, NULL };
 	const struct proc_opts o = { .argv = argv,
 		.stdin_fd = -1,
 		.stdout_fd = -1,
 		.stderr_fd = -1,
-		.timeout_ms = 60000,
+		.timeout_ms = 15 * PATIENCE_MS,
 		.max_out_bytes = 1 << 16 };
 	auto_proc struct proc_result r = { 0 };
 	struct err ignored = { 0 };
@@ -116,18 +116,20 @@ static void *hold_lock(void *arg)
 static void wait_for_the_lock(void)
 {
 	runs_wait_sql(&chaos.stack,
-	    "SELECT (count(*) > 2)::text FROM pg_stat_activity WHERE wait_event_type = 'Lock'", "true", 20);
+	    "SELECT (count(*) > 2)::text FROM pg_stat_activity WHERE wait_event_type = 'Lock'", "true");
 }
 
 static void a_lock_that_is_held_delays_and_loses_nothing(void **s)
 {
 	(void)s;
 	pthread_t holder;
-	int seconds = 5;
 	chaos_begin(&chaos, RUNS);
-	chaos_wait_events(&chaos, 20, 60);
-	assert_int_equal(pthread_create(&holder, NULL, hold_lock, &seconds), 0);
+	chaos_wait_events(&chaos, 20);
+	assert_int_equal(pthread_create(&holder, NULL, hold_lock, NULL), 0);
 	wait_for_the_lock();
+	for_a_while(LOCK_MS);
+	stack_sql(&chaos.stack,
+	    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'", NULL);
 	(void)pthread_join(holder, NULL);
 	chaos_end(&chaos);
 }
@@ -137,10 +139,9 @@ static void an_end_in_the_middle_of_transactions_loses_none_half(void **s)
 {
 	(void)s;
 	pthread_t holder;
-	int seconds = 60;
 	chaos_begin(&chaos, RUNS);
-	chaos_wait_events(&chaos, 20, 60);
-	assert_int_equal(pthread_create(&holder, NULL, hold_lock, &seconds), 0);
+	chaos_wait_events(&chaos, 20);
+	assert_int_equal(pthread_create(&holder, NULL, hold_lock, NULL), 0);
 	wait_for_the_lock();
 	pid_t pid = stack_pid(&chaos.stack, "pg");
 	assert_int_equal(kill(pid, SIGQUIT), 0);

@@ -202,7 +202,7 @@ static void limit(const char *part, const char *what, const char *to)
 		.stdin_fd = -1,
 		.stdout_fd = -1,
 		.stderr_fd = -1,
-		.timeout_ms = 10000,
+		.timeout_ms = PATIENCE_MS,
 		.max_out_bytes = 1 << 16 };
 	auto_proc struct proc_result r = { 0 };
 	struct err e = { 0 };

@@ -40,7 +40,7 @@ static void a_job_that_always_crashes_its_runner_is_given_up(void **s)
 	stack_crash_arm(&stack, "run.fetched");
 	runs_start(&stack, &acme, runs_task("python", "poison", EDIT), &poison);
 	for (int i = 0; i < JOB_MAX_CRASHES; i++) {
-		assert_true(stack_crash_reached(&stack, "run.fetched", 30));
+		assert_true(stack_crash_reached(&stack, "run.fetched"));
 		runs_runner(&stack, &poison, part);
 		pid_t pid = stack_pid(&stack, part);
 		stack_kill(&stack, part);
@@ -77,14 +77,14 @@ static void put_to_sleep(struct sleeper *z, const char *repo, const char *hold)
 	/* Each attempt's commit is another one, so that one pushed by the wrong attempt shows. */
 	runs_start(&stack, &acme,
 	    runs_task("python", repo, "import time; open('a.txt', 'a').write(str(time.time()))"), &z->run);
-	assert_true(stack_crash_reached(&stack, "run.pushing", 30));
+	assert_true(stack_crash_reached(&stack, "run.pushing"));
 	runs_runner(&stack, &z->run, z->part);
 	assert_int_equal(kill(stack_pid(&stack, z->part), SIGSTOP), 0);
 	if (hold != NULL)
 		stack_crash_arm(&stack, hold);
 	stack_crash_release(&stack, "run.pushing");
 	(void)snprintf(sql, sizeof sql, "SELECT attempt FROM jobs WHERE subject = '%s'", z->run.run);
-	runs_wait_sql(&stack, sql, "2", 20);
+	runs_wait_sql(&stack, sql, "2");
 }
 
 /* Let it go on, and wait until it has said that the run is not its own. */
@@ -147,7 +147,7 @@ static void a_runner_that_wakes_beside_its_successor_does_not_touch_its_work(voi
 	struct sleeper z = { 0 };
 	char before[300], after[300], branch[100];
 	put_to_sleep(&z, "beside", "run.tool_done");
-	assert_true(stack_crash_reached(&stack, "run.tool_done", 30));
+	assert_true(stack_crash_reached(&stack, "run.tool_done"));
 	own(&z, before);
 	wake(&z);
 	own(&z, after);
@@ -164,10 +164,11 @@ static void a_runner_that_wakes_beside_its_successor_does_not_touch_its_work(voi
 static int setup(void **s)
 {
 	(void)s;
-	stack_up(&stack, 2, 2, 1, "JOB_LEASE_S=3\nRUNNER_JOBS=2\n");
+	/* Long enough for one that is awake on a machine that has much to do: attempts are counted. */
+	stack_up(&stack, 2, 2, 1, "JOB_LEASE_S=15\nRUNNER_JOBS=2\n");
 	stack_org(&stack, &acme);
-	/* What lapse() writes is a lease of four seconds ago: one from before PostgreSQL's start would be excused. */
-	runs_wait_sql(&stack, "SELECT pg_postmaster_start_time() < now() - interval '4 seconds'", "t", 10);
+	/* What lapse() writes is a lease of sixteen seconds ago: one from before PostgreSQL's start would be excused. */
+	runs_wait_sql(&stack, "SELECT pg_postmaster_start_time() < now() - interval '16 seconds'", "t");
 	return 0;
 }
 

@@ -2,6 +2,7 @@
  * flow_bad_upgrade.c - REL-5: a migration under load, one that fails, and a host that is lost and restored from its backup as the
  * README describes it.
  */
+#include "../span.h"
 #include "../t.h"
 
 #include <stdio.h>
@@ -66,7 +67,7 @@ static void a_migration_runs_while_the_old_version_serves(void **s)
 	(void)s;
 	struct err e = { 0 };
 	chaos_begin(&chaos, 8);
-	chaos_wait_events(&chaos, 25, 60);
+	chaos_wait_events(&chaos, 25);
 	int n = migrate_with("9002_next",
 	    "ALTER TABLE runs ADD COLUMN note text NOT NULL DEFAULT ''; ALTER TABLE events ADD COLUMN origin "
 	    "text; "
@@ -146,7 +147,7 @@ static void a_lost_host_is_restored_and_its_runs_go_on(void **s)
 	auto_flow_run struct flow_run done = { 0 }, going = { 0 }, next = { 0 };
 	auto_web struct web gone = { 0 };
 	char key[128];
-	stack_up(&lost, 1, 1, 1, "JOB_LEASE_S=3\n");
+	stack_up(&lost, 1, 1, 1, "JOB_LEASE_S=10\n");
 	stack_org(&lost, &acme);
 	stack_key(&lost, acme.slug, "late", false, NULL, key);
 	runs_repo(&lost, &acme, "work");
@@ -154,15 +155,17 @@ static void a_lost_host_is_restored_and_its_runs_go_on(void **s)
 	runs_check(&done, "result");
 	runs_start(&lost, &acme,
 	    runs_task("python", "work",
-		"import time\nprint('at work', flush=True)\ntime.sleep(8)\nopen('a.txt', "
-		"'a').write('three\\n')"),
+		mem_fmt(m,
+		    "import time\nprint('at work', flush=True)\ntime.sleep(%d)\nopen('a.txt', "
+		    "'a').write('three\\n')",
+		    8 + span_room_ms(500) / 1000)), /* until it is in the backup */
 	    &going);
 	runs_until(&lost, &acme, &going, "at work");
 	const char *dir = mem_fmt(m, "%s.backup", lost.dir);
 	RUN("mkdir", "-m", "700", dir);
 	back_up(m, dir);
 	stack_down(&lost);
-	stack_up(&fresh, 1, 1, 1, "JOB_LEASE_S=3\n");
+	stack_up(&fresh, 1, 1, 1, "JOB_LEASE_S=10\n");
 	restore(m, dir);
 	RUN("rm", "-rf", dir);
 

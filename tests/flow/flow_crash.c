@@ -146,7 +146,7 @@ static void crash_at(const struct point *p, enum victim v)
 	runs_repo(&stack, &acme, repo);
 	stack_crash_arm(&stack, p->name);
 	runs_start(&stack, &acme, runs_task("python", repo, "open('a.txt', 'a').write('two\\n')"), &r);
-	if (!stack_crash_reached(&stack, p->name, 30))
+	if (!stack_crash_reached(&stack, p->name))
 		fail_msg("%s was not reached", p->name);
 	int64_t before = clock_ms();
 	strike(v, &r);
@@ -228,8 +228,7 @@ static void descriptors_are_counted_back_to_where_they_were(void **s)
 static void nothing_is_left_on_the_host(void **s)
 {
 	(void)s;
-	runs_wait_sql(
-	    &stack, "SELECT count(*) FROM sandboxes WHERE status IN ('pending', 'running')", "0", 60);
+	runs_wait_sql(&stack, "SELECT count(*) FROM sandboxes WHERE status IN ('pending', 'running')", "0");
 	auto_buf struct buf what = BUF(1 << 20);
 	int64_t until = clock_ms() + 60000; /* the reaper's turns */
 	while (buf_reset(&what), stack_leaks(&stack, &what) > 0)

@@ -1,4 +1,5 @@
 /* flow_doctor.c - RUN-5, SBX-64: every line of `gatehouse doctor` fails when what it looks at is broken, and says so. */
+#include "../span.h"
 #include "../t.h"
 
 #include <poll.h>
@@ -152,10 +153,10 @@ static long metrics(const char *url, const char *door)
 	char want[32] = "%{http_code}";
 	struct err e = { 0 };
 	const char *const argv[] = { "curl", "-s", "-o", "/dev/null", "-w", want, "--cacert", stack.ca,
-		door == NULL ? "--max-time" : "--unix-socket", door == NULL ? "5" : door, url, NULL };
+		door == NULL ? "--max-time" : "--unix-socket", door == NULL ? "60" : door, url, NULL };
 	auto_proc struct proc_result r = { 0 };
 	struct proc_opts o = {
-		.argv = argv, .stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1, .timeout_ms = 20000
+		.argv = argv, .stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1, .timeout_ms = 2 * PATIENCE_MS
 	};
 	assert_int_equal(proc_run(&o, &r, &e), 0);
 	return strtol(buf_c(&r.out), NULL, 10);

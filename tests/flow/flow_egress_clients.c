@@ -220,7 +220,7 @@ static void works(const char *id, const struct client *k)
 	char command[3000];
 	auto_web struct web w = { 0 };
 	(void)snprintf(command, sizeof command, "%s%s", setup, k->works);
-	sbx_run(&stack, acme.key, id, js_pack("{s:s,s:i}", "command", command, "timeoutSec", 120), &w);
+	sbx_run(&stack, acme.key, id, js_pack("{s:s,s:i}", "command", command, "timeoutSec", 600), &w);
 	auto_buf struct buf out = BUF(1 << 20);
 	(void)buf_str(&out, js_str_or(w.json, "stdout", ""));
 	if (js_int(w.json, "exitCode", -1) != 0 || strcmp(last_line(&out), k->says) != 0)
@@ -232,7 +232,7 @@ static void is_refused(const char *id, const struct client *k)
 	char command[3000];
 	auto_web struct web w = { 0 };
 	(void)snprintf(command, sizeof command, "%s%s", setup, k->refused);
-	sbx_run(&stack, acme.key, id, js_pack("{s:s,s:i}", "command", command, "timeoutSec", 120), &w);
+	sbx_run(&stack, acme.key, id, js_pack("{s:s,s:i}", "command", command, "timeoutSec", 600), &w);
 	if (js_int(w.json, "exitCode", 0) == 0)
 		fail_msg("%s was not refused: %.3000s", k->name, w.body);
 	auto_buf struct buf said = BUF(1 << 20);

@@ -461,7 +461,7 @@ static void the_hook_accepts_nothing_without_stated_rights(void **s) /* FRG-3 */
 			.stdin_fd = -1,
 			.stdout_fd = -1,
 			.stderr_fd = -1,
-			.timeout_ms = 20000 };
+			.timeout_ms = 60000 };
 		assert_int_equal(proc_run(&o, &r, &e), 0);
 		if ((r.exit_code == 0) != (i == 5))
 			fail_msg("row %zu: exit %d %s", i, r.exit_code, buf_c(&r.errout));

@@ -129,7 +129,7 @@ static void two_hosts_start_as_many_runs_as_the_limit_is(void **s)
 	}
 	char sql[200];
 	sbx_with("SELECT count(*) FROM runs WHERE org = '@' AND ended_at IS NULL", org.slug, sql, sizeof sql);
-	runs_wait_sql(&st, sql, "0", 60);
+	runs_wait_sql(&st, sql, "0");
 	auto_web struct web again = { 0 };
 	web_json(&st, "POST", "/v1/coding-tasks", org.key,
 	    json_pack("{s:s,s:s}", "tool", "python", "prompt", "print(1)"), &again);

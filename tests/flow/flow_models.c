@@ -2,6 +2,7 @@
  * Providers, keys and routes on the whole stack, with two hosts of the API: what one is told holds at the other, no secret of a
  * provider is seen anywhere, and a run's token makes the run's calls (MOD-2, MOD-3, MOD-4, MOD-9).
  */
+#include "../span.h"
 #include "../t.h"
 
 #include <dirent.h>
@@ -16,10 +17,7 @@
 #include "gw.h"
 #include "io/file.h"
 
-enum {
-	PATIENCE_MS = 60000,
-	SOON_MS = 20000
-}; /* half of a copy's age: it was told, and did not only grow old */
+enum { SOON_MS = 60000 }; /* half of a copy's age: it was told, and did not only grow old */
 
 static struct stack st;
 static struct stack_org org;
@@ -158,7 +156,7 @@ static void answered_by(const char *key, const char *path, const char *what)
 	int64_t end = clock_ms() + PATIENCE_MS;
 	for (;;) {
 		auto_web struct web w = { 0 };
-		struct web_req q = { .method = "GET", .path = path, .key = key, .timeout_s = 2 };
+		struct web_req q = { .method = "GET", .path = path, .key = key };
 		web_do(&st, &q, &w);
 		if (strstr(w.body, what) != NULL)
 			return;

@@ -1,4 +1,5 @@
 /* HTTP-7 through nginx and two api processes: what is sent again with the same Idempotency-Key is done once. */
+#include "../span.h"
 #include "../t.h"
 
 #include <pthread.h>
@@ -220,15 +221,15 @@ static void a_repeated_command_runs_once(void **s)
 		char key[20];
 		(void)snprintf(key, sizeof key, "cmd-%d", stream);
 		(void)snprintf(body, sizeof body,
-		    "{\"id\":\"%s\",\"command\":\"echo x >> f%d; sleep 1; wc -l < f%d\",\"stream\":%s}", sbx,
-		    stream, stream, stream == 1 ? "true" : "false");
+		    "{\"id\":\"%s\",\"command\":\"echo x >> f%d; sleep %d; wc -l < f%d\",\"stream\":%s}", sbx,
+		    stream, 1 + span_room_ms(200) / 1000, stream, stream == 1 ? "true" : "false");
 		struct twin t = { .path = "/v1/sandboxes/run", .key = key, .body = body, .api = 0 };
 		auto_web struct web b = { 0 }, later = { 0 };
 		assert_int_equal(pthread_create(&t.thread, NULL, twin, &t), 0);
 		char sql[200];
 		(void)snprintf(sql, sizeof sql, "SELECT count(*) FROM once WHERE org = '%s' AND key = '%s'",
 		    org.slug, key);
-		runs_wait_sql(&st, sql, "1", 20);
+		runs_wait_sql(&st, sql, "1");
 		send_key(t.path, key, body, 1, NULL, &b);
 		(void)pthread_join(t.thread, NULL);
 		send_key(t.path, key, body, 1, NULL, &later);
@@ -321,7 +322,7 @@ static void a_host_that_dies_before_it_answers_has_started_one_run(void **s)
 		.body = "{\"tool\":\"python\",\"prompt\":\"print('crash')\"}" };
 	stack_crash_arm(&st, "once.kept");
 	assert_int_equal(pthread_create(&t.thread, NULL, twin, &t), 0);
-	assert_true(stack_crash_reached(&st, "once.kept", 20));
+	assert_true(stack_crash_reached(&st, "once.kept"));
 	stack_kill(&st, "api1");
 	stack_crash_release(&st, "once.kept");
 	(void)pthread_join(t.thread, NULL);
@@ -348,7 +349,7 @@ static void a_host_that_dies_before_it_stores_an_answer_commits_nothing_twice(vo
 	};
 	stack_crash_arm(&st, "once.done");
 	assert_int_equal(pthread_create(&t.thread, NULL, twin, &t), 0);
-	assert_true(stack_crash_reached(&st, "once.done", 20));
+	assert_true(stack_crash_reached(&st, "once.done"));
 	auto_web struct web twin_ = { 0 }, again = { 0 }, third = { 0 };
 	send_key(t.path, t.key, t.body, 1, NULL, &twin_);
 	judge_field(&st, &twin_, 409, "Idempotency-Key");
@@ -377,7 +378,7 @@ static void a_command_that_its_sandbox_does_not_know_is_409_outcome_unknown(void
 	struct twin t = { .path = "/v1/sandboxes/run", .key = "crash-3", .body = body };
 	stack_crash_arm(&st, "once.kept");
 	assert_int_equal(pthread_create(&t.thread, NULL, twin, &t), 0);
-	assert_true(stack_crash_reached(&st, "once.kept", 20));
+	assert_true(stack_crash_reached(&st, "once.kept"));
 	stack_kill(&st, "api1");
 	stack_crash_release(&st, "once.kept");
 	(void)pthread_join(t.thread, NULL);

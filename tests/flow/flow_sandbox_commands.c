@@ -130,7 +130,7 @@ static void a_detached_command_is_lived_with_from_any_host(void **s)
 		    &w2);
 		assert_int_equal(w2.status, 200);
 		assert_false(js_bool(w2.json, "stdinOpen", true));
-		auto_json json_t *end = look(0, box, cmd, 20);
+		auto_json json_t *end = look(0, box, cmd, 60);
 		assert_string_equal(js_str(end, "state"), "ended");
 		assert_int_equal(js_int(end, "exitCode", -1), 4);
 		read_until(1, box, cmd, "<two>");
@@ -155,7 +155,7 @@ static void a_list_names_what_runs_and_what_has_ended(void **s)
 	auto_web struct web w = { 0 };
 	detach(host_box, "sleep 1000", false, runs);
 	detach(host_box, "echo x >&2; exit 1", false, ended);
-	json_decref(look(0, host_box, ended, 20));
+	json_decref(look(0, host_box, ended, 60));
 	ask(1, acme.key, "GET", at(m, host_box, "", ""), NULL, &w);
 	assert_int_equal(w.status, 200);
 	assert_string_equal(js_str(find(w.json, runs), "state"), "running");
@@ -217,7 +217,7 @@ static void signals_reach_what_they_are_for(void **s)
 		assert_string_equal(web_error(&w2, "param"), "signal");
 		post(0, box, cmd, "/signal", js_pack("{s:s}", "signal", "SIGTERM"), &w3);
 		assert_true(js_int(w3.json, "processes", 0) >= 1);
-		auto_json json_t *end = look(0, box, cmd, 20);
+		auto_json json_t *end = look(0, box, cmd, 60);
 		assert_string_equal(js_str_or(end, "signal", ""), "SIGTERM");
 		assert_false(js_bool(end, "stopped", true));
 		post(0, box, cmd, "/signal", js_pack("{s:s}", "signal", "KILL"), &w4);
@@ -458,14 +458,14 @@ static void *be_silent(void *unused)
 	int64_t began_ms = clock_ms();
 	(void)snprintf(command, sizeof command, "sleep %d; echo done", silence_s());
 	auto_json json_t *body = js_pack(
-	    "{s:s,s:s,s:i}", "id", patient_box, "command", command, "timeoutSec", 120);
+	    "{s:s,s:s,s:i}", "id", patient_box, "command", command, "timeoutSec", 10 * PATIENCE_MS / 1000);
 	auto_free char *text = json_dumps(body, 0);
 	web_do(&stack,
 	    &(struct web_req){ .method = "POST",
 		.path = "/v1/sandboxes/run",
 		.key = acme.key,
 		.body = text,
-		.timeout_s = 130 },
+		.timeout_s = 10 * PATIENCE_MS / 1000 },
 	    &silent.w);
 	silent.took_ms = clock_ms() - began_ms;
 	return NULL;

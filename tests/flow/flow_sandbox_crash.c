@@ -79,9 +79,9 @@ static int live_rows(void)
 	return atoi(buf_c(&out));
 }
 
-static void wait_no_live_rows(int wait_s)
+static void wait_no_live_rows(void)
 {
-	int64_t deadline = clock_ms() + wait_s * 1000LL;
+	int64_t deadline = clock_ms() + 2 * PATIENCE_MS;
 	while (live_rows() > 0 && clock_ms() < deadline)
 		(void)poll(NULL, 0, 100);
 	assert_int_equal(live_rows(), 0);
@@ -94,7 +94,7 @@ static void killed_at(const char *point)
 	struct asked a;
 	stack_crash_arm(&stack, point);
 	ask_begin(&a, "/v1/sandboxes", json_object());
-	assert_true(stack_crash_reached(&stack, point, 30));
+	assert_true(stack_crash_reached(&stack, point));
 	stack_kill(&stack, "node1");
 	stack_crash_release(&stack, point);
 	node_up();
@@ -115,8 +115,8 @@ static void killed_at(const char *point)
 		}
 		(void)poll(NULL, 0, 100);
 	}
-	wait_no_live_rows(5);
-	sbx_no_leaks(&stack, 10);
+	wait_no_live_rows();
+	sbx_no_leaks(&stack);
 	ask_free(&a);
 }
 
@@ -136,7 +136,7 @@ static void a_row_whose_api_died_is_closed(void **s)
 	struct asked a;
 	stack_crash_arm(&stack, "sandbox.row");
 	ask_begin(&a, "/v1/sandboxes", json_object());
-	assert_true(stack_crash_reached(&stack, "sandbox.row", 30));
+	assert_true(stack_crash_reached(&stack, "sandbox.row"));
 	stack_kill(&stack, "api1");
 	assert_int_equal(live_rows(), 1);
 	stack_crash_release(&stack, "sandbox.row");
@@ -144,11 +144,11 @@ static void a_row_whose_api_died_is_closed(void **s)
 	stack_ready(&stack);
 	ask_end(&a);
 	ask_free(&a);
-	wait_no_live_rows(40);
+	wait_no_live_rows();
 	auto_buf struct buf why = BUF(300);
 	stack_sql(&stack, "select error from sandboxes order by id desc limit 1", &why);
 	assert_non_null(strstr(buf_c(&why), "never finished"));
-	sbx_no_leaks(&stack, 5);
+	sbx_no_leaks(&stack);
 }
 
 static void an_end_that_was_killed_is_completed(void **s)
@@ -161,7 +161,7 @@ static void an_end_that_was_killed_is_completed(void **s)
 		sbx_lease(&stack, acme.key, NULL, id);
 		stack_crash_arm(&stack, points[i]);
 		ask_begin(&a, "/v1/sandboxes/end", js_pack("{s:s}", "id", id));
-		assert_true(stack_crash_reached(&stack, points[i], 30));
+		assert_true(stack_crash_reached(&stack, points[i]));
 		stack_kill(&stack, "node1");
 		stack_crash_release(&stack, points[i]);
 		node_up();
@@ -169,7 +169,7 @@ static void an_end_that_was_killed_is_completed(void **s)
 		sbx_end(&stack, acme.key, id); /* asked again it is done, whatever became of the first time */
 		sbx_status(&stack, acme.key, id, status);
 		assert_true(strcmp(status, "ended") == 0 || strcmp(status, "error") == 0);
-		sbx_no_leaks(&stack, 10);
+		sbx_no_leaks(&stack);
 		ask_free(&a);
 	}
 }
@@ -213,7 +213,7 @@ static void *stream_run(void *arg)
 {
 	struct streaming *s = arg;
 	auto_json json_t *body = js_pack(
-	    "{s:s,s:s,s:b,s:i}", "id", s->id, "command", s->command, "stream", 1, "timeoutSec", 60);
+	    "{s:s,s:s,s:b,s:i}", "id", s->id, "command", s->command, "stream", 1, "timeoutSec", 600);
 	auto_free char *text = json_dumps(body, 0);
 	auto_web struct web w = { 0 };
 	web_do(&stack,
@@ -262,7 +262,7 @@ static void a_command_outlives_sandboxd_and_its_output_is_continuous(void **s)
 		struct asked quiet;
 		assert_int_equal(pthread_create(&st.thread, NULL, stream_run, &st), 0);
 		ask_begin(&quiet, "/v1/sandboxes/run",
-		    js_pack("{s:s,s:s,s:i}", "id", id, "command", "sleep 4; echo fin", "timeoutSec", 60));
+		    js_pack("{s:s,s:s,s:i}", "id", id, "command", "sleep 4; echo fin", "timeoutSec", 600));
 		await_commands(id, 2);
 		for (int i = 0; i < 2; i++) {
 			(void)poll(NULL, 0, 1200);
@@ -282,7 +282,7 @@ static void a_command_outlives_sandboxd_and_its_output_is_continuous(void **s)
 		ndjson_free(&st.st.lines);
 		sbx_end(&stack, acme.key, id);
 	}
-	sbx_no_leaks(&stack, 5);
+	sbx_no_leaks(&stack);
 }
 
 static void sandboxd_stopped_in_peace_hands_its_streams_on(void **s) /* RUN-6 */
@@ -292,7 +292,7 @@ static void sandboxd_stopped_in_peace_hands_its_streams_on(void **s) /* RUN-6 */
 	struct asked a;
 	sbx_lease(&stack, acme.key, NULL, id);
 	ask_begin(&a, "/v1/sandboxes/run",
-	    js_pack("{s:s,s:s,s:i}", "id", id, "command", "sleep 3; echo fin", "timeoutSec", 60));
+	    js_pack("{s:s,s:s,s:i}", "id", id, "command", "sleep 3; echo fin", "timeoutSec", 600));
 	await_commands(id, 1);
 	struct span t = span_begin();
 	stack_stop(&stack, "node1");
@@ -338,7 +338,7 @@ static void a_killed_box_is_reported_and_cleaned(void **s)
 	ask_free(&a);
 	sbx_status(&stack, acme.key, id, status);
 	assert_string_equal(status, "error");
-	sbx_no_leaks(&stack, 5);
+	sbx_no_leaks(&stack);
 	sbx_end(&stack, acme.key, id); /* fine, and changes nothing */
 	sbx_status(&stack, acme.key, id, status);
 	assert_string_equal(status, "error");
@@ -417,7 +417,7 @@ static void a_box_killed_while_nobody_watched_is_found_out(void **s)
 	while (strcmp(status, "running") == 0 && clock_ms() < deadline)
 		sbx_status(&stack, acme.key, id, status);
 	assert_string_equal(status, "error");
-	sbx_no_leaks(&stack, 5);
+	sbx_no_leaks(&stack);
 }
 
 /* What an earlier disaster left without any row. */
@@ -430,7 +430,7 @@ static void strays_are_removed(void **s)
 	stack_sql(&stack,
 	    "update sandboxes set status = 'ended', ended_at = now(), slot = null where status = 'running'",
 	    &out);
-	sbx_no_leaks(&stack, 15);
+	sbx_no_leaks(&stack);
 }
 
 static void without_a_node_nothing_is_leased_and_nothing_is_written(void **s) /* COD-14 */
@@ -467,7 +467,7 @@ static void a_full_node_says_so(void **s)
 	}
 	for (int i = 0; i < 4; i++)
 		sbx_end(&stack, acme.key, id[i]);
-	sbx_no_leaks(&stack, 5);
+	sbx_no_leaks(&stack);
 }
 
 static int up(void **s)

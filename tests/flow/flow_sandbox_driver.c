@@ -352,7 +352,7 @@ struct starting {
 	struct driver *d;
 	char id[ID_MAX];
 	atomic_bool inside, go_on;
-	int slot, rc;
+	int slot, start_ms, rc;
 	struct err e;
 };
 
@@ -377,7 +377,7 @@ static void *start_one(void *arg)
 		.slot = s->slot,
 		.limits = { 256, 1000, 64, 64 },
 		.lease_ms = 60000,
-		.start_ms = 300,
+		.start_ms = s->start_ms,
 		.listeners = &l,
 		.listening = hold,
 		.listening_arg = s };
@@ -393,8 +393,9 @@ static void *start_one(void *arg)
 static void who_waits_too_long_for_a_turn_to_start_is_told(void **s)
 {
 	struct driver *d = driver("n1", false, *s, "runc");
-	struct starting two[2] = { { .d = d }, { .d = d, .slot = 1 } },
-			late = { .d = d, .slot = 2, .go_on = true };
+	struct starting two[2] = { { .d = d, .start_ms = START_MS },
+		{ .d = d, .slot = 1, .start_ms = START_MS } },
+			late = { .d = d, .slot = 2, .start_ms = 300, .go_on = true };
 	pthread_t t[2];
 	if (absent(d, *s))
 		skip();
@@ -441,7 +442,7 @@ static void a_box_that_is_none_fails_with_its_last_words(void **s)
 	auto_buf struct buf words = BUF(1000);
 	if (d->create(d, &spec, &box, &e) == 0) {
 		struct pollfd p = { .fd = box.pidfd, .events = POLLIN };
-		assert_int_equal(poll(&p, 1, 5000), 1);
+		assert_int_equal(poll(&p, 1, END_MS), 1);
 		d->words(d, id, &words);
 		assert_string_equal(buf_c(&words), "no output");
 		(void)close(box.pidfd);

@@ -1,4 +1,5 @@
 /* The same streams as Server-Sent Events (STR-1, STR-3, STR-4), read byte for byte and by Chromium's own EventSource. */
+#include "../span.h"
 #include "../t.h"
 
 #include <poll.h>
@@ -12,8 +13,6 @@
 #include "runs.h"
 #include "sbx.h"
 #include "session/event.h"
-
-enum { PATIENCE_MS = 60000 };
 
 static struct stack st;
 static struct stack_org org;

@@ -120,7 +120,7 @@ static void a_volume_survives_its_lease_whatever_ids_the_next_one_has(void **s)
 		survives("gvisor", NULL);
 		survives(NULL, "gvisor");
 	}
-	sbx_no_leaks(&stack, 5);
+	sbx_no_leaks(&stack);
 }
 
 static void it_is_told_whose_it_is_and_how_large(void **s)
@@ -332,7 +332,7 @@ static void killed_at(const char *point)
 	char id[40];
 	stack_crash_arm(&stack, point);
 	assert_int_equal(pthread_create(&a.thread, NULL, ask, &a), 0);
-	if (!stack_crash_reached(&stack, point, 30))
+	if (!stack_crash_reached(&stack, point))
 		fail_msg("%s is not reached", point);
 	stack_kill(&stack, "node1");
 	stack_crash_release(&stack, point);
@@ -346,7 +346,7 @@ static void killed_at(const char *point)
 		(void)poll(NULL, 0, 100);
 		rows(n);
 	} while (strcmp(strchr(n, ' '), " 0") != 0 && clock_ms() < deadline);
-	sbx_no_leaks(&stack, 10);
+	sbx_no_leaks(&stack);
 	sbx_lease(&stack, acme.key, dev("crash"), id);
 	said(id, "echo fine > f");
 	ended(acme.key, js_pack("{s:s,s:b}", "id", id, "purge", 1), 200);
@@ -384,7 +384,7 @@ static void a_killed_daemon_costs_a_volume_nothing(void **s)
 		(void)poll(NULL, 0, 100);
 	}
 	sbx_end(&stack, acme.key, id);
-	sbx_no_leaks(&stack, 5);
+	sbx_no_leaks(&stack);
 	sbx_lease(&stack, acme.key, dev("lives"), id);
 	said(id, "test $(cat f) = after");
 	ended(acme.key, js_pack("{s:s,s:b}", "id", id, "purge", 1), 200);

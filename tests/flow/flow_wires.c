@@ -15,7 +15,7 @@
 #include "gw.h"
 #include "judge.h"
 
-enum { WAIT_MS = 15000 };
+enum { WAIT_MS = 60000 };
 
 static struct stack st;
 static struct stack_org org;

@@ -11,22 +11,33 @@
 #include "base/mem.h"
 #include "base/str.h"
 
+enum { STRETCH_MAX = 8 }; /* so that the longest fault is over within a client's patience */
+
+int gw_ms(int ms)
+{
+	static int permille;
+	if (permille == 0) {
+		permille = span_room_ms(1000);
+		permille = permille > STRETCH_MAX * 1000 ? STRETCH_MAX * 1000 : permille;
+	}
+	return (int)((int64_t)ms * permille / 1000);
+}
+
 void gw_conf(const struct fakemodel *f, char out[1000])
 {
 	(void)snprintf(out, 1000,
 	    "MODEL_INWARD_HOSTS=127.0.0.1:%d 127.0.0.1:9 "
-	    "models.invalid:9\nMODEL_FIRST_TOKEN_MS=1200\nMODEL_ANSWER_MS=4500\nMODEL_STALL_MS="
-	    "2000\n"
-	    "MODEL_TAIL_MS=400\nMODEL_TOTAL_S=90\nMODEL_RETRY_WAIT_MS=3000\nMODEL_CONNECT_MS=1000",
-	    fakemodel_port(f));
+	    "models.invalid:9\nMODEL_FIRST_TOKEN_MS=%d\nMODEL_ANSWER_MS=%d\nMODEL_STALL_MS=%d\n"
+	    "MODEL_TAIL_MS=%d\nMODEL_TOTAL_S=240\nMODEL_RETRY_WAIT_MS=3000\nMODEL_CONNECT_MS=10000",
+	    fakemodel_port(f), gw_ms(1200), gw_ms(4500), gw_ms(2000), gw_ms(400));
 }
 
 void gw_times(struct fakemodel *f)
 {
 	fakemodel_times(f,
-	    (struct fakemodel_times){ .slow_ms = 2000,
-		.stall_ms = 1800,
-		.silent_ms = 6000,
+	    (struct fakemodel_times){ .slow_ms = 2 * PATIENCE_MS,
+		.stall_ms = gw_ms(1800),
+		.silent_ms = 2 * PATIENCE_MS,
 		.down_ms = 3000,
 		.token_ms = 0,
 		.retry_after_s = 2 });

@@ -5,6 +5,9 @@
 #include "../fakemodel.h"
 #include "stack.h"
 
+/* ms of an ordinary machine, longer on a slow or busy one (span.h): in its measure the limits of gw_conf and the faults of gw_times are
+ * kept, so that a vendor who is well is never late. */
+int gw_ms(int ms);
 /* Settings with which the vendor's faults take a twentieth of their time (the ratios are those of the defaults), and its port is allowed. */
 void gw_conf(const struct fakemodel *f, char out[1000]);
 void gw_times(struct fakemodel *f);

@@ -1,4 +1,5 @@
 /* nginx.c - a reload of nginx that is over: no worker of before accepts anything any more (stack.h). */
+#include "../span.h"
 #include "../t.h"
 
 #include <dirent.h>
@@ -13,7 +14,7 @@
 #include "io/file.h"
 #include "stack.h"
 
-enum { WORKERS_MAX = 64, RELOAD_MS = 30000 };
+enum { WORKERS_MAX = 64, RELOAD_MS = PATIENCE_MS };
 
 static int workers_of(pid_t master, pid_t out[WORKERS_MAX])
 {

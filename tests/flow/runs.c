@@ -1,3 +1,4 @@
+#include "../span.h"
 #include "../t.h"
 
 #include "runs.h"
@@ -12,7 +13,7 @@
 #include "base/str.h"
 #include "io/proc.h"
 
-enum { WATCH_S = 240 };
+enum { WATCH_S = 10 * PATIENCE_MS / 1000 };
 
 void flow_run_free(struct flow_run *r)
 {
@@ -201,7 +202,7 @@ static char *forge_git(
 		.stdin_fd = -1,
 		.stdout_fd = -1,
 		.stderr_fd = -1,
-		.timeout_ms = 30000,
+		.timeout_ms = PATIENCE_MS,
 		.max_out_bytes = 16 << 20 };
 	auto_proc struct proc_result x = { 0 };
 	struct err e = { 0 };
@@ -276,7 +277,7 @@ void runs_sound(const struct stack *s, const struct flow_run *r)
 
 void runs_ready(const struct stack *s)
 {
-	int64_t until = clock_ms() + 60000;
+	int64_t until = clock_ms() + PATIENCE_MS;
 	for (int i = 0; i < s->apis; i++)
 		for (long status = 0; status != 200; (void)poll(NULL, 0, 50)) {
 			auto_web struct web w = { 0 };
@@ -287,9 +288,9 @@ void runs_ready(const struct stack *s)
 		}
 }
 
-void runs_wait_sql(const struct stack *s, const char *sql, const char *want, int wait_s)
+void runs_wait_sql(const struct stack *s, const char *sql, const char *want)
 {
-	int64_t until = clock_ms() + wait_s * 1000LL;
+	int64_t until = clock_ms() + 4 * PATIENCE_MS;
 	for (;;) {
 		auto_buf struct buf b = BUF(65536);
 		stack_sql(s, sql, &b);

@@ -50,5 +50,5 @@ void runs_sql(const struct stack *s, char *out, size_t n, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 /* Wait until /ready of every api answers 200; unlike stack_ready this starts nothing. */
 void runs_ready(const struct stack *s);
-/* One value of SQL, waiting until it is `want`; fails the test after wait_s. */
-void runs_wait_sql(const struct stack *s, const char *sql, const char *want, int wait_s);
+/* One value of SQL, waiting until it is `want`; in the end it fails the test. */
+void runs_wait_sql(const struct stack *s, const char *sql, const char *want);

@@ -1,3 +1,4 @@
+#include "../span.h"
 #include "../t.h"
 
 #include <poll.h>
@@ -46,7 +47,8 @@ void sbx_run(const struct stack *s, const char *key, const char *id, json_t *fie
 int sbx_sh(const struct stack *s, const char *key, const char *id, const char *command, struct buf *out)
 {
 	auto_web struct web w = { 0 };
-	sbx_run(s, key, id, js_pack("{s:s,s:i}", "command", command, "timeoutSec", 60), &w);
+	sbx_run(
+	    s, key, id, js_pack("{s:s,s:i}", "command", command, "timeoutSec", 5 * PATIENCE_MS / 1000), &w);
 	if (w.status != 200)
 		fail_msg("%s: %ld %s", command, w.status, w.body);
 	if (out != NULL)
@@ -98,9 +100,9 @@ void sbx_status(const struct stack *s, const char *key, const char *id, char out
 	(void)snprintf(out, 12, "%s", js_str(w.json, "status"));
 }
 
-void sbx_no_leaks(const struct stack *s, int wait_s)
+void sbx_no_leaks(const struct stack *s)
 {
-	int64_t deadline = clock_ms() + wait_s * 1000LL;
+	int64_t deadline = clock_ms() + PATIENCE_MS;
 	for (;;) {
 		auto_buf struct buf what = BUF(1 << 20);
 		if (stack_leaks(s, &what) == 0)

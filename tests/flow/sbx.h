@@ -11,7 +11,7 @@ bool sbx_offered(const struct stack *s, const char *key, const char *runtime);
 bool sbx_volumes(const struct stack *s);
 /* POST /v1/sandboxes/run with id and these fields (taken). */
 void sbx_run(const struct stack *s, const char *key, const char *id, json_t *fields, struct web *w);
-/* `sh -c` with 60 s, must answer 200; its exit code (-1: a signal), stdout into out (may be NULL). */
+/* `sh -c` with all the time it needs, must answer 200; its exit code (-1: a signal), stdout into out (may be NULL). */
 int sbx_sh(const struct stack *s, const char *key, const char *id, const char *command, struct buf *out);
 /* text with the id in the place of its first "@", if it has one. */
 void sbx_with(const char *text, const char *id, char *out, size_t size);
@@ -23,5 +23,5 @@ void sbx_refused(
 void sbx_end(const struct stack *s, const char *key, const char *id);
 /* get_sandbox's status into out[12]. */
 void sbx_status(const struct stack *s, const char *key, const char *id, char out[12]);
-/* Wait until nothing is left on the host, at most wait_s; fails the test with what is. */
-void sbx_no_leaks(const struct stack *s, int wait_s);
+/* Wait until nothing is left on the host; fails the test with what is. */
+void sbx_no_leaks(const struct stack *s);

@@ -1,3 +1,4 @@
+#include "../span.h"
 #include "../t.h"
 
 #include "stack.h"
@@ -100,7 +101,7 @@ static void script(const struct stack *s, const char *verb, const char *part, co
 	(void)snprintf(pg_conf, sizeof pg_conf, "STACK_PG_CONF=%s", pg != NULL ? pg : "fsync = off");
 	const char *const env[] = { "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", apis, runners,
 		nodes, bin, crash, buf_c(&extra), port, pg_conf, workers,
-		"ASAN_OPTIONS=detect_leaks=0:abort_on_error=1:quarantine_size_mb=64", NULL };
+		"ASAN_OPTIONS=detect_leaks=0:abort_on_error=1:quarantine_size_mb=64", "READY_S=240", NULL };
 	char path[300];
 	(void)snprintf(path, sizeof path, "%s/tests/stack/stack.sh", cwd);
 	const char *const argv[] = { path, verb, s->dir, part, NULL };
@@ -250,7 +251,7 @@ struct pg_pool *stack_pool(const struct stack *s, int size)
 {
 	char conninfo[160];
 	(void)snprintf(conninfo, sizeof conninfo, "host=%s/run/pg dbname=gatehouse user=postgres", s->dir);
-	return pg_pool_new(conninfo, size, 5000);
+	return pg_pool_new(conninfo, size, PATIENCE_MS);
 }
 
 /* As psql -At prints them. */
@@ -301,11 +302,11 @@ void stack_crash_arm(const struct stack *s, const char *point)
 	(void)close(fd);
 }
 
-bool stack_crash_reached(const struct stack *s, const char *point, int wait_s)
+bool stack_crash_reached(const struct stack *s, const char *point)
 {
 	char path[200];
 	crash_path(s, point, ".reached", path);
-	int64_t deadline = clock_ms() + wait_s * 1000LL;
+	int64_t deadline = clock_ms() + PATIENCE_MS;
 	while (access(path, F_OK) != 0) {
 		if (clock_ms() > deadline)
 			return false;

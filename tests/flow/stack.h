@@ -59,9 +59,9 @@ void stack_key(
 void stack_sql(const struct stack *s, const char *sql, struct buf *out);
 /* Connections as the database's owner; free with pg_pool_free. */
 struct pg_pool *stack_pool(const struct stack *s, int size);
-/* Arm a crash point; wait until a process has stopped there (false after wait_s); let it go on. */
+/* Arm a crash point; wait until a process has stopped there (false: none does); let it go on. */
 void stack_crash_arm(const struct stack *s, const char *point);
-bool stack_crash_reached(const struct stack *s, const char *point, int wait_s);
+bool stack_crash_reached(const struct stack *s, const char *point);
 void stack_crash_release(const struct stack *s, const char *point);
 /* The deployment's name (INSTANCE): in the path of every control group of its sandboxes. */
 void stack_instance(const struct stack *s, char out[64]);

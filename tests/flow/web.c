@@ -1,4 +1,5 @@
 /* web.c - requests through nginx for the flow tests, straight over libcurl: the tests see every header. */
+#include "../span.h"
 #include "../t.h"
 
 #include "stack.h"
@@ -71,7 +72,8 @@ void web_do(const struct stack *s, const struct web_req *q, struct web *w)
 	(void)curl_easy_setopt(c, CURLOPT_WRITEDATA, &k);
 	(void)curl_easy_setopt(c, CURLOPT_HEADERFUNCTION, on_header);
 	(void)curl_easy_setopt(c, CURLOPT_HEADERDATA, &k);
-	(void)curl_easy_setopt(c, CURLOPT_TIMEOUT, (long)(q->timeout_s == 0 ? 60 : q->timeout_s));
+	(void)curl_easy_setopt(
+	    c, CURLOPT_TIMEOUT, (long)(q->timeout_s == 0 ? 5 * PATIENCE_MS / 1000 : q->timeout_s));
 	if (strcmp(q->method, "HEAD") == 0)
 		(void)curl_easy_setopt(c, CURLOPT_NOBODY, 1L);
 	if (q->body != NULL) {

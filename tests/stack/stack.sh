@@ -19,7 +19,8 @@ verb=$1 name=${3:-}
 mkdir -p "$2"
 dir=$(readlink -f "$2")
 [ ! -f "$dir/stack.conf" ] || . "$dir/stack.conf"
-APIS=${APIS:-1} RUNNERS=${RUNNERS:-1} NODES=${NODES:-1} PORT=${PORT:-8443} BIN=${BIN:-$top/build/release}
+# READY_S: how long a part may take to come up.
+READY_S=${READY_S:-60} APIS=${APIS:-1} RUNNERS=${RUNNERS:-1} NODES=${NODES:-1} PORT=${PORT:-8443} BIN=${BIN:-$top/build/release}
 run=$dir/run log=$dir/log pids=$dir/pid
 
 prepare() {
@@ -197,10 +198,10 @@ start_pg() {
   while [ -n "$stale" ] && kill -0 "$stale" 2>/dev/null && [ $SECONDS -lt $deadline ]; do nap 0.05; done
   rm -f "$run/pg/.s.PGSQL.5432" "$run/pg/.s.PGSQL.5432.lock"
   launch "$pids/pg" "$log/pg.log" setpriv --reuid=postgres --regid=postgres --clear-groups -- "$bin/postgres" -D "$dir/pg"
-  deadline=$((SECONDS + 60))
+  deadline=$((SECONDS + READY_S))
   until "$bin/pg_isready" -q -h "$run/pg" -U postgres -d postgres -t 1; do
     alive "$pids/pg" || die "PostgreSQL ended at start: $(tail -1 "$log/pg.log")"
-    [ $SECONDS -lt $deadline ] || die "PostgreSQL did not come up within 60 s: $(tail -1 "$log/pg.log")"
+    [ $SECONDS -lt $deadline ] || die "PostgreSQL did not come up within $READY_S s: $(tail -1 "$log/pg.log")"
     nap 0.05
   done
   if [ ! -f "$dir/pg/gatehouse.made" ]; then
@@ -212,7 +213,7 @@ start_pg() {
   fi
 }
 start_nginx() {
-  local port deadline=$((SECONDS + 30))
+  local port deadline=$((SECONDS + READY_S))
   end_session "$pids/nginx" # workers whose master was killed hold the ports
   rm -f "$run"/internal/door*.sock
   launch "$pids/nginx" "$log/nginx.log" \
@@ -281,11 +282,11 @@ refusal() { # why no node offers sandboxes, when all of them have said so
     WHERE heartbeat_at > now() - interval '15 s' HAVING count(*) = $NODES AND bool_and(refusal <> '')" 2>/dev/null || true
 }
 wait_ready() {
-  local port deadline=$((SECONDS + 60)) looked=$SECONDS
+  local port deadline=$((SECONDS + READY_S)) looked=$SECONDS
   for port in $PORTS; do
-    until [ "$(curl -s -o /dev/null -w '%{http_code}' --max-time 3 --cacert "$dir/tls/cert.pem" "https://127.0.0.1:$port/ready")" = 200 ]; do
+    until [ "$(curl -s -o /dev/null -w '%{http_code}' --max-time 10 --cacert "$dir/tls/cert.pem" "https://127.0.0.1:$port/ready")" = 200 ]; do
       [ $SECONDS = $looked ] || { looked=$SECONDS; look_for_reasons; }
-      [ $SECONDS -lt $deadline ] || die "not ready within 60 s: $(curl -s --max-time 3 --cacert "$dir/tls/cert.pem" "https://127.0.0.1:$port/ready")"
+      [ $SECONDS -lt $deadline ] || die "not ready within $READY_S s: $(curl -s --max-time 10 --cacert "$dir/tls/cert.pem" "https://127.0.0.1:$port/ready")"
       nap 0.1
     done
   done

@@ -4,6 +4,8 @@
  */
 #pragma once
 
+#include "../span.h"
+
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -80,7 +82,7 @@ static void (*on_create)(void); /* while it blocks */
 static int d_create(struct driver *d, const struct driver_spec *s, struct driver_box *box, struct err *e)
 {
 	(void)d;
-	for (int64_t until = clock_ms() + 10000; create_blocks && clock_ms() < until;
+	for (int64_t until = clock_ms() + 60000; create_blocks && clock_ms() < until;
 	     (void)poll(NULL, 0, 5)) {
 		if (on_create != NULL)
 			on_create();
@@ -307,10 +309,13 @@ static int left(void)
 	return n;
 }
 
+static int start_s; /* 1 of an ordinary machine */
+
 static struct fleet *fleet_up(void)
 {
+	start_s = 1 + span_room_ms(100) / 1000;
 	return fleet_new(&(struct fleet_opts){
-	    .db = pool, .driver = &driver, .node = "n1", .refusal = "", .start_s = 1, .idle_s = 60 });
+	    .db = pool, .driver = &driver, .node = "n1", .refusal = "", .start_s = start_s, .idle_s = 60 });
 }
 
 static struct fleet *f; /* of the test under way */

@@ -521,7 +521,7 @@ static int setup(void **s)
 		return -1;
 	sql("CREATE DATABASE before");
 	(void)snprintf(conninfo, sizeof conninfo, "%s dbname=before", pgtest_conninfo(mt.server));
-	before = pg_pool_new(conninfo, 2, 20000);
+	before = pg_pool_new(conninfo, 2, 60000);
 	while (migrations[n].name != NULL && strncmp(migrations[n].name, "0025", 4) != 0)
 		n++;
 	struct migration *set = xcalloc(n + 1, sizeof *set);

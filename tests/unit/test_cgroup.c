@@ -101,7 +101,7 @@ static void kills_a_tree(const struct cgroups *g)
 	assert_int_equal(status, 0);
 	assert_true(span_ms(&t) < 1000); /* SBX-41 */
 	assert_int_equal(cgroup_count(g, top), 0);
-	assert_int_equal(cgroup_remove(g, top, clock_ms() + 2000, &e), 0);
+	assert_int_equal(cgroup_remove(g, top, clock_ms() + PATIENCE_MS, &e), 0);
 	assert_false(cgroup_exists(g, top));
 	assert_int_equal(cgroup_kill(g, top, clock_ms(), &e), 0); /* absent is fine, twice too */
 	assert_int_equal(cgroup_remove(g, top, clock_ms(), &e), 0);
@@ -148,7 +148,7 @@ static void a_group_with_processes_is_not_removed(void **s)
 	err_clear(&e);
 	(void)kill(pid, SIGKILL);
 	(void)waitpid(pid, NULL, 0);
-	assert_int_equal(cgroup_remove(&g, top, clock_ms() + 2000, &e), 0);
+	assert_int_equal(cgroup_remove(&g, top, clock_ms() + PATIENCE_MS, &e), 0);
 }
 
 static void count_name(void *arg, const char *name)
@@ -174,7 +174,7 @@ static void child_groups_are_listed(void **s)
 	assert_int_equal(cgroup_make(&g, sub, &e), 0);
 	cgroup_each(&g, top, count_name, &n);
 	assert_int_equal(n, 2);
-	assert_int_equal(cgroup_remove(&g, top, clock_ms() + 2000, &e), 0);
+	assert_int_equal(cgroup_remove(&g, top, clock_ms() + PATIENCE_MS, &e), 0);
 }
 
 /* ---- detection, on made-up trees */

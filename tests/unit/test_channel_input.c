@@ -45,7 +45,7 @@ static void what_is_said_of_input_is_checked(void **s)
 	for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
 		struct liar *l = liar_up(lies[i], 0);
 		struct err e = { 0 };
-		struct channel_wait w = { .deadline_ms = clock_ms() + 300 };
+		struct channel_wait w = liar_wait();
 		assert_int_equal(channel_input(l->c, &in, &w, &taken, &e), -1);
 		assert_int_equal(e.code, ERR_UPSTREAM);
 		assert_string_equal(e.reason, "lost");

@@ -395,7 +395,7 @@ static int setup(void **s)
 	    "INSERT INTO orgs (slug) VALUES ('acme'), ('other'); INSERT INTO repos (org, name, "
 	    "default_branch) VALUES "
 	    "('acme', 'demo', 'trunk'), ('other', 'theirs', 'main')");
-	pool = pg_pool_new(pgtest_conninfo(server), 4, 5000);
+	pool = pg_pool_new(pgtest_conninfo(server), 4, 60000);
 	conf = conf_load(file, &e);
 	api.seal = seal_load(key, &e);
 	return conf == NULL || api.seal == NULL ? -1 : 0;

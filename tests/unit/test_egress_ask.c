@@ -27,17 +27,26 @@ static const char program[] = "#!/bin/sh\n"
 			      "echo \"$@\" >>%s/asked\n"
 			      "case $4 in\n"
 			      "yes.*|inner.*) [ ! -e %s/changed ] ;;\n"
-			      "hang.*) sleep 60 ;;\n"
+			      "hang.*) sleep 600 ;;\n"
 			      "crash.*) kill -9 $$ ;;\n"
 			      "odd.*) exit 77 ;;\n"
 			      "*) exit 1 ;;\n"
 			      "esac\n";
 
+/* Short, as one test waits for it, and room for a program that is there. */
+static const char *patience(void)
+{
+	static char text[40];
+	(void)snprintf(text, sizeof text, "EGRESS_RESOLVER_MS=%d", span_room_ms(500));
+	return text;
+}
+
 static int up_url(void **state)
 {
 	static char url[96];
-	static const char *const extra[] = { url, "EGRESS_RESOLVER_MS=500", NULL };
+	static const char *extra[] = { url, NULL, NULL };
 	(void)state;
+	extra[1] = patience();
 	egt_prepare(&t, zone, extra);
 	(void)snprintf(url, sizeof url, "EGRESS_RESOLVER=http://127.0.0.1:%d/decide", origin_port(t.origin));
 	egt_begin(&t);
@@ -47,10 +56,11 @@ static int up_url(void **state)
 
 static int up(void **state)
 {
-	static const char *const extra[] = { "EGRESS_RESOLVER={DIR}/decide", "EGRESS_RESOLVER_MS=500", NULL };
+	static const char *extra[] = { "EGRESS_RESOLVER={DIR}/decide", NULL, NULL };
 	char path[128], text[1024];
 	struct err e = { 0 };
 	(void)state;
+	extra[1] = patience();
 	egt_prepare(&t, zone, extra);
 	(void)snprintf(path, sizeof path, "%s/decide", t.dir);
 	int n = snprintf(text, sizeof text, program, t.dir, t.dir);
@@ -133,7 +143,7 @@ static void a_client_that_leaves_while_it_is_asked_is_forgotten(void **state)
 		egt_say(fd, "CONNECT hang.no%d.test:443 HTTP/1.1\r\nHost: hang.no%d.test\r\n\r\n", i, i);
 		(void)close(fd);
 	}
-	fds_back(t.pid, before, &were, 10000);
+	fds_back(t.pid, before, &were, PATIENCE_MS);
 }
 
 static void a_service_is_asked_by_post_and_decides(void **state)

@@ -382,7 +382,7 @@ static int up(void **s)
 	watching = conf_with("EGRESS_OBSERVE=yes\n");
 	strict = conf_with("EGRESS_ALLOW_ALL=yes\nSANDBOX_STRICT_EGRESS=1\n");
 	server = pgtest_start();
-	pool = pg_pool_new(pgtest_conninfo(server), 4, 10000);
+	pool = pg_pool_new(pgtest_conninfo(server), 4, 60000);
 	pgtest_sql(server,
 	    "INSERT INTO orgs (slug) VALUES ('acme'), ('other');"
 	    "INSERT INTO nodes (name, instance, address, capacity) VALUES ('n1', 'i', 'unix:/x', 4)");

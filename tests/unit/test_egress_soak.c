@@ -1,4 +1,5 @@
 /* Many connections that end in every way: nothing of them is left in the proxy, and a death of it is a reset and no more. */
+#include "../span.h"
 #include "../t.h"
 
 #include "../fds.h"
@@ -38,10 +39,14 @@ static const struct dns_row zone[] = {
 
 static int up(void **state)
 {
-	static const char *const extra[] = { "EGRESS_CONNECTIONS=0", "EGRESS_CONNECT_S=1", "EGRESS_HEAD_S=1",
-		"EGRESS_DRAIN_S=1", "EGRESS_IDLE_S=5", NULL };
+	static char connect[32], head[32], idle[32];
+	static const char *const extra[] = { "EGRESS_CONNECTIONS=0", connect, head, "EGRESS_DRAIN_S=1", idle,
+		NULL };
 	struct rlimit files = { 8192, 8192 };
 	(void)state;
+	(void)snprintf(connect, sizeof connect, "EGRESS_CONNECT_S=%d", 1 + span_room_ms(100) / 1000);
+	(void)snprintf(head, sizeof head, "EGRESS_HEAD_S=%d", 1 + span_room_ms(100) / 1000);
+	(void)snprintf(idle, sizeof idle, "EGRESS_IDLE_S=%d", 5 + span_room_ms(100) / 1000);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
 	egt_start(&t, zone, extra);
 	egt_policy(&t, "{\"mode\":\"static\",\"allowedHosts\":[\".origin.test:{P}\"]}");

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "io/fcgi_int.h"
 
-enum { WAIT_MS = 20000 };
+enum { WAIT_MS = 60000 };
 
 static struct nginxtest *nginx;
 static struct fcgi *core;

@@ -106,9 +106,10 @@ static void stop(struct server *s)
 
 static struct http_req get(const struct server *s)
 {
-	return (struct http_req){
-		.method = "GET", .url = "http://gatehouse/v1/x", .unix_socket = s->path, .total_ms = 20000
-	};
+	return (struct http_req){ .method = "GET",
+		.url = "http://gatehouse/v1/x",
+		.unix_socket = s->path,
+		.total_ms = PATIENCE_MS };
 }
 
 /* One exchange: the error code, with res for the caller to look at and free. */
@@ -371,20 +372,21 @@ static void silence_and_dripping_end_in_time(void **state)
 static void a_slow_stream_that_moves_is_not_silent(void **state)
 {
 	(void)state;
-	/* Every piece is a whole chunk: 20 pieces over 600 ms. */
+	/* Every piece is a whole chunk, and in all they take half as long again as a silence may. */
+	int idle_ms = span_room_ms(400), pieces = idle_ms / 30 * 3 / 2;
 	struct server s = { .head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
 		.reply = "1\r\nd\r\n",
-		.repeat = 20,
+		.repeat = (size_t)pieces,
 		.pause_ms = 30,
 		.tail = "0\r\n\r\n" };
 	start(&s, false);
 	struct stream st = { 0 };
 	struct http_req q = stream_req(&s, &st);
-	q.idle_ms = 400;
+	q.idle_ms = idle_ms;
 	auto_http struct http_res r;
 	struct err e = { 0 };
 	assert_int_equal(ask(&q, &r, &e), ERR_NONE);
-	assert_int_equal(st.got, 20);
+	assert_int_equal(st.got, pieces);
 	stop(&s);
 }
 
@@ -412,7 +414,7 @@ static void only_http_without_proxies_and_redirects(void **state)
 	start(&s, true);
 	char url[64];
 	(void)snprintf(url, sizeof url, "http://127.0.0.1:%d/", s.port);
-	struct http_req q = { .method = "GET", .url = url, .total_ms = 10000 };
+	struct http_req q = { .method = "GET", .url = url, .total_ms = PATIENCE_MS };
 	auto_http struct http_res r;
 	struct err e = { 0 };
 	assert_int_equal(ask(&q, &r, &e), ERR_NONE);
@@ -507,7 +509,9 @@ static void a_certificate_must_be_known_and_for_that_name(void **state)
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		char url[64];
 		(void)snprintf(url, sizeof url, "https://%s:%d/", rows[i].host, ntohs(a.sin_port));
-		struct http_req q = { .method = "GET", .url = url, .ca_file = rows[i].ca, .total_ms = 20000 };
+		struct http_req q = {
+			.method = "GET", .url = url, .ca_file = rows[i].ca, .total_ms = PATIENCE_MS
+		};
 		auto_http struct http_res r;
 		struct err e = { 0 };
 		assert_int_equal(ask(&q, &r, &e), rows[i].code);

@@ -1,4 +1,5 @@
 /* Requests on connections of our own: how answers are read, and when a connection serves again. */
+#include "../span.h"
 #include "../t.h"
 
 #include <arpa/inet.h>
@@ -214,7 +215,7 @@ static int post(int port, const char *pin, const char *body, size_t n, struct ht
 		.pin = pin,
 		.body = body,
 		.body_n = n,
-		.total_ms = 20000,
+		.total_ms = PATIENCE_MS,
 		.on_again = on_again,
 		.keep = true };
 	return http_do(&q, res, e);
@@ -329,9 +330,12 @@ static int ask_tls(const char *name, int port, const char *pin, struct err *e)
 	char url[80];
 	struct http_res res;
 	(void)snprintf(url, sizeof url, "https://%s:%d/", name, port);
-	const struct http_req q = {
-		.method = "GET", .url = url, .pin = pin, .total_ms = 20000, .connect_ms = 5000, .keep = true
-	};
+	const struct http_req q = { .method = "GET",
+		.url = url,
+		.pin = pin,
+		.total_ms = PATIENCE_MS,
+		.connect_ms = PATIENCE_MS,
+		.keep = true };
 	int rc = http_do(&q, &res, e);
 	http_res_free(&res);
 	return rc;

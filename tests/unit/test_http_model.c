@@ -60,7 +60,7 @@ static struct http_req ask(struct told *t, const char *model, bool stream, char 
 		.on_data = on_data,
 		.any_status = true,
 		.arg = t,
-		.total_ms = 20000,
+		.total_ms = PATIENCE_MS,
 		.until_ms = &t->until_ms,
 		.piece_bytes = 8192,
 		.decode = true,
@@ -154,7 +154,7 @@ static void it_ends_at_the_moment_that_its_user_has_moved(void **s)
 	assert_true(clock_ms() - began.began_ms >= 150);
 	assert_true(span_ms(&began) < 3000);
 	struct err e2 = { 0 };
-	struct told stalled = { .until_ms = clock_ms() + 60000, .move_ms = 100 };
+	struct told stalled = { .until_ms = clock_ms() + 60000, .move_ms = span_room_ms(100) };
 	began = span_begin();
 	assert_int_equal(run(&stalled, "stall", true, &e2), -1);
 	assert_int_equal(e2.code, ERR_TIMEOUT);
@@ -196,8 +196,9 @@ static int group_up(void **s)
 	(void)s;
 	http_setup();
 	fake = fakemodel_start();
-	fakemodel_times(
-	    fake, (struct fakemodel_times){ .silent_ms = 8000, .stall_ms = 8000, .retry_after_s = 1 });
+	fakemodel_times(fake,
+	    (struct fakemodel_times){
+		.silent_ms = PATIENCE_MS, .stall_ms = PATIENCE_MS, .retry_after_s = 1 });
 	return 0;
 }
 

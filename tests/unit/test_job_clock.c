@@ -1,4 +1,5 @@
 /* The database's clock steps by an hour under the jobs, both ways (REL-6). */
+#include "../span.h"
 #include "../t.h"
 
 #include <poll.h>
@@ -9,7 +10,8 @@
 #include "base/clock.h"
 #include "job/queue.h"
 
-enum { LEASE_S = 1, WAIT_MS = 60000 };
+enum { WAIT_MS = 60000 };
+static int lease_s; /* 1, and longer where who renews it may be late */
 
 static struct pgtest *server;
 static struct pg_pool *pool;
@@ -25,7 +27,7 @@ static struct pg *take(void)
 static int try(struct pg *db, struct mem *m, const char *kind, struct job *j)
 {
 	struct err e = { 0 };
-	int rc = job_claim(db, m, "w2", kind, LEASE_S, j, &e);
+	int rc = job_claim(db, m, "w2", kind, lease_s, j, &e);
 	if (rc < 0)
 		fail_msg("%s", e.msg);
 	return rc;
@@ -37,7 +39,7 @@ static struct job held(struct pg *db, struct mem *m, const char *kind)
 	struct err e = { 0 };
 	struct job j = { 0 }, none;
 	assert_int_equal(job_put(db, "admin", kind, "s", &e), 0);
-	assert_int_equal(job_claim(db, m, "w1", kind, LEASE_S, &j, &e), 1);
+	assert_int_equal(job_claim(db, m, "w1", kind, lease_s, &j, &e), 1);
 	assert_int_equal(try(db, m, kind, &none), 0);
 	return j;
 }
@@ -46,26 +48,26 @@ static struct job held(struct pg *db, struct mem *m, const char *kind)
 static void keeps(struct pg *db, struct mem *m, const struct job *j, int ms)
 {
 	struct job got;
-	for (int64_t until = clock_ms() + ms; clock_ms() < until; (void)poll(NULL, 0, LEASE_S * 1000 / 3)) {
+	for (int64_t until = clock_ms() + ms; clock_ms() < until; (void)poll(NULL, 0, lease_s * 1000 / 3)) {
 		struct err e = { 0 };
 		assert_int_equal(try(db, m, j->kind, &got), 0);
-		if (job_renew(db, j, LEASE_S, &e) != 0)
+		if (job_renew(db, j, lease_s, &e) != 0)
 			fail_msg("%s", e.msg);
 	}
 }
 
-/* Nobody renews it: somebody else gets it, as soon as a lease has passed and not an hour later. Milliseconds. */
-static int64_t taken(struct pg *db, struct mem *m, const struct job *j)
+/* Nobody renews it: somebody else gets it, as soon as a lease has passed and not an hour later. Since when it was waited for. */
+static struct span taken(struct pg *db, struct mem *m, const struct job *j)
 {
 	struct job got = { 0 };
-	int64_t begin = clock_ms();
+	struct span begin = span_begin();
 	while (try(db, m, j->kind, &got) == 0) {
-		assert_true(clock_ms() - begin < WAIT_MS);
+		assert_true(clock_ms() - begin.began_ms < WAIT_MS);
 		(void)poll(NULL, 0, 20);
 	}
 	assert_string_equal(got.id, j->id);
 	assert_true(got.fence > j->fence);
-	return clock_ms() - begin;
+	return begin;
 }
 
 static void step(const char *sql)
@@ -80,7 +82,7 @@ static void a_step_forward_takes_no_job_from_who_is_alive(void **s)
 	auto_mem struct mem *m = mem_new();
 	struct job j = held(db, m, "forward");
 	step(SKEW_STEP("1 hour"));
-	keeps(db, m, &j, 3 * LEASE_S * 1000);
+	keeps(db, m, &j, 3 * lease_s * 1000);
 }
 
 static void a_step_back_takes_no_job_from_who_is_alive(void **s)
@@ -90,7 +92,7 @@ static void a_step_back_takes_no_job_from_who_is_alive(void **s)
 	auto_mem struct mem *m = mem_new();
 	struct job j = held(db, m, "back");
 	step(SKEW_STEP("-1 hour"));
-	keeps(db, m, &j, 3 * LEASE_S * 1000);
+	keeps(db, m, &j, 3 * lease_s * 1000);
 }
 
 static void who_is_dead_loses_its_job_within_a_lease_of_a_step(void **s)
@@ -103,18 +105,20 @@ static void who_is_dead_loses_its_job_within_a_lease_of_a_step(void **s)
 		const char *kind = mem_fmt(m, "dead%zu", i);
 		struct job j = held(db, m, kind);
 		step(steps[i]);
-		int64_t ms = taken(db, m, &j);
-		assert_true(ms >= LEASE_S * 1000 - 100); /* not at once: it could have been alive */
-		assert_true(ms < 5 * LEASE_S * 1000);
+		struct span since = taken(db, m, &j);
+		assert_true(clock_ms() - since.began_ms >=
+		    lease_s * 1000 - 100); /* not at once: it could have been alive */
+		assert_true(span_ms(&since) < 5 * lease_s * 1000);
 	}
 }
 
 static int up(void **s)
 {
 	(void)s;
+	lease_s = 1 + span_room_ms(100) / 1000;
 	server = pgtest_start();
 	pgtest_sql(server, SKEW_SQL);
-	pool = pg_pool_new(pgtest_conninfo(server), 4, 5000);
+	pool = pg_pool_new(pgtest_conninfo(server), 4, 60000);
 	return 0;
 }
 

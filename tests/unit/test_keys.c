@@ -297,7 +297,7 @@ static int start_server(void **s)
 {
 	(void)s;
 	server = pgtest_start();
-	pool = pg_pool_new(pgtest_conninfo(server), 2, 5000);
+	pool = pg_pool_new(pgtest_conninfo(server), 2, 60000);
 	mem = mem_new();
 	struct err e = { 0 };
 	auto_pg struct pg *db = pg_take(pool, 60000, &e);

@@ -130,7 +130,7 @@ static int hosts(const char *org, int each)
 		pid_t pid = fork();
 		assert_true(pid >= 0);
 		if (pid == 0) {
-			pool = pg_pool_new(pgtest_conninfo(server), 1, 5000);
+			pool = pg_pool_new(pgtest_conninfo(server), 1, 60000);
 			int got = passed(org, each);
 			_exit(write(fds[1], &got, sizeof got) == (ssize_t)sizeof got ? 0 : 1);
 		}
@@ -191,7 +191,7 @@ static int setup(void **s)
 	conf = conf_load("/dev/null", &e);
 	assert_non_null(conf);
 	server = pgtest_start();
-	pool = pg_pool_new(pgtest_conninfo(server), 2, 5000);
+	pool = pg_pool_new(pgtest_conninfo(server), 2, 60000);
 	return 0;
 }
 

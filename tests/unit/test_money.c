@@ -357,7 +357,7 @@ static void victim(const char *slug, int ready)
 	struct err e = { 0 };
 	auto_mem struct mem *m = mem_new();
 	const char one = '!';
-	mt.pool = pg_pool_new(pgtest_conninfo(mt.server), 2, 20000);
+	mt.pool = pg_pool_new(pgtest_conninfo(mt.server), 2, 60000);
 	mt.gate = gate_new(&(struct gate_opts){ .db = mt.pool, .conf = mt.conf });
 	struct gate_ask a = { .org = slug, .request_id = "noted", .worst_millicents = 300, .run = "run_v" },
 			b = { .org = slug, .request_id = "not noted", .worst_millicents = 300 },

@@ -1,4 +1,5 @@
 /* What is told of model calls (RUN-4, RUN-7, RUN-8, MOD-4): spans, to a collector and into a real database, and counters. */
+#include "../span.h"
 #include "../t.h"
 
 #include <stdio.h>
@@ -17,8 +18,6 @@
 #include "model/span.h"
 #include "model/trace.h"
 #include "session/event.h"
-
-enum { PATIENCE_MS = 60000 };
 
 static struct pgtest *server;
 static struct pg_pool *pool;
@@ -455,7 +454,7 @@ static int up(void **s)
 	http_setup();
 	server = pgtest_start();
 	pgtest_sql(server, "INSERT INTO orgs (slug) VALUES ('acme'), ('other')");
-	pool = pg_pool_new(pgtest_conninfo(server), 4, 5000);
+	pool = pg_pool_new(pgtest_conninfo(server), 4, 60000);
 	collector = origin_start();
 	(void)snprintf(dir, sizeof dir, "/tmp/ghobserve.XXXXXX");
 	assert_non_null(mkdtemp(dir));

@@ -509,7 +509,7 @@ static int setup(void **s)
 	keys = seal_load(file, &e);
 	assert_non_null(keys);
 	server = pgtest_start();
-	pool = pg_pool_new(pgtest_conninfo(server), TWINS * 2, 5000);
+	pool = pg_pool_new(pgtest_conninfo(server), TWINS * 2, 60000);
 	pgtest_sql(server, "INSERT INTO orgs (slug) VALUES ('acme'), ('other'); CREATE TABLE made (n int)");
 	return 0;
 }

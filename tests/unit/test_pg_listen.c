@@ -106,7 +106,8 @@ static void it_starts_before_the_server_does(void **s)
 static void a_silent_peer_is_asked_and_replaced(void **s)
 {
 	(void)s;
-	struct pg_listen *l = listen_with((struct pg_listen_times){ .keepalive_ms = 50, .answer_ms = 300 });
+	struct pg_listen *l = listen_with(
+	    (struct pg_listen_times){ .keepalive_ms = 50, .answer_ms = span_room_ms(300) });
 	expect(": ");
 	/* The old connection is given up before anybody answers on it again; the new one waits for the hanging server too. */
 	hear_log = true;

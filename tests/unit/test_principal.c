@@ -187,7 +187,7 @@ static void a_revoked_key_is_refused_at_once_on_another_connection(void **s) /* 
 	auto_mem struct mem *m = mem_new();
 	struct cred got;
 	const char *key = make(m, ada, &got);
-	struct pg_pool *host2 = pg_pool_new(pgtest_conninfo(server), 1, 5000);
+	struct pg_pool *host2 = pg_pool_new(pgtest_conninfo(server), 1, 60000);
 	struct err e = { 0 };
 	struct pg *here = pg_take(pool, 60000, &e), *there = pg_take(host2, 1000, &e);
 	const struct principal *who = NULL;
@@ -519,7 +519,7 @@ static int start_server(void **s)
 {
 	(void)s;
 	server = pgtest_start();
-	pool = pg_pool_new(pgtest_conninfo(server), 2, 5000);
+	pool = pg_pool_new(pgtest_conninfo(server), 2, 60000);
 	struct err e = { 0 };
 	auto_pg struct pg *db = pg_take(pool, 60000, &e);
 	return org_create(db, "acme", &e);

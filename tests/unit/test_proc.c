@@ -19,7 +19,7 @@
 
 #define ARGV(...) ((const char *const[]){ __VA_ARGS__, NULL })
 #define SH(text)  ARGV("/bin/sh", "-c", text)
-#define OPTS      .stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1, .timeout_ms = 20000
+#define OPTS      .stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1, .timeout_ms = PATIENCE_MS
 
 static int count_fds(void)
 {
@@ -154,7 +154,7 @@ static void test_a_gigabyte_passes_through_both_ways_in_constant_memory(void **s
 		.stdin_fd = -1,
 		.stdout_fd = -1,
 		.stderr_fd = -1,
-		.timeout_ms = 120000 };
+		.timeout_ms = 5 * PATIENCE_MS };
 	struct rusage was, is;
 	(void)getrusage(RUSAGE_SELF, &was);
 	assert_int_equal(proc_run(&o, &r, &e), 0);

@@ -362,7 +362,7 @@ static int setup(void **s)
 {
 	(void)s;
 	server = pgtest_start();
-	pool = pg_pool_new(pgtest_conninfo(server), CLAIMERS + 2, 10000);
+	pool = pg_pool_new(pgtest_conninfo(server), CLAIMERS + 2, 60000);
 	return 0;
 }
 

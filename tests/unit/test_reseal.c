@@ -146,7 +146,7 @@ static void killed_half_way_it_has_cost_nothing_and_goes_on(void **state)
 	pid_t child = fork();
 	assert_true(child >= 0);
 	if (child == 0) {
-		struct pg_pool *own = pg_pool_new(pgtest_conninfo(server), 1, 5000);
+		struct pg_pool *own = pg_pool_new(pgtest_conninfo(server), 1, 60000);
 		struct pg *db = pg_take(own, 60000, &e);
 		(void)(db != NULL && reseal_all(db, k, die, &batches, &sum, &e));
 		_exit(1);
@@ -302,7 +302,7 @@ static int start_server(void **state)
 	(void)state;
 	struct err e = { 0 };
 	server = pgtest_start();
-	pool = pg_pool_new(pgtest_conninfo(server), 3, 5000);
+	pool = pg_pool_new(pgtest_conninfo(server), 3, 60000);
 	if (file_tmpdir("/tmp", dir, sizeof dir, &e) != 0)
 		return -1;
 	(void)snprintf(file, sizeof file, "%s/key", dir);

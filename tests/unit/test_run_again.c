@@ -288,7 +288,7 @@ static void a_lease_waits_for_what_is_being_restarted(void **s)
 	static const char *const reasons[] = { "node_away", "node_cut", "node_starting", "database_away" };
 	fakebox.refuse = "It is away.";
 	for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++) {
-		struct done d = { 0 };
+		struct done d = { .end_ms = PATIENCE_MS };
 		fakebox.reason = reasons[i];
 		fakebox.refusals = 2;
 		run(&d, js_pack("{s:s,s:s}", "tool", "python", "prompt", "1"));

@@ -239,7 +239,7 @@ static int setup(void **s)
 	(void)s;
 	server = pgtest_start();
 	pgtest_sql(server, "INSERT INTO orgs (slug) VALUES ('acme'), ('other')");
-	pool = pg_pool_new(pgtest_conninfo(server), 4, 5000);
+	pool = pg_pool_new(pgtest_conninfo(server), 4, 60000);
 	api.hub = watch_start(pgtest_conninfo(server), pool);
 	return 0;
 }

@@ -169,7 +169,7 @@ static int setup(void **s)
 	(void)s;
 	server = pgtest_start();
 	pgtest_sql(server, "INSERT INTO orgs (slug) VALUES ('other')");
-	pool = pg_pool_new(pgtest_conninfo(server), POOL, 10000);
+	pool = pg_pool_new(pgtest_conninfo(server), POOL, 60000);
 	return 0;
 }
 

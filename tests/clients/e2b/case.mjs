@@ -9,7 +9,7 @@ export async function refused(promise, name, words) {
   assert.match(e.message, words);
   return e;
 }
-export async function until(what, is, ms = 15000) {
+export async function until(what, is, ms = 120_000) {
   for (const end = Date.now() + ms; !is(); await new Promise((r) => setTimeout(r, 10)))
     if (Date.now() > end) assert.fail(`waited for ${what}`);
 }

@@ -2,7 +2,7 @@
 import { Sandbox } from 'e2b';
 import { assert, check, refused, until, done } from './case.mjs';
 
-const s = await Sandbox.create({ timeoutMs: 120_000, envs: { FROM_LEASE: 'l' } });
+const s = await Sandbox.create({ timeoutMs: 600_000, envs: { FROM_LEASE: 'l' } });
 
 await check('one runs in a login shell, and both streams come as they are written', async () => {
   const out = [], err = [];
@@ -27,7 +27,7 @@ await check('what it ends with is its own: an exit, a signal, not found', async 
   assert.equal((await refused(s.commands.run('no_such_program'), 'CommandExitError', /exit status 127/)).exitCode, 127);
 });
 await check('five megabytes come whole', async () => {
-  const r = await s.commands.run('seq 1 700000', { timeoutMs: 60_000 });
+  const r = await s.commands.run('seq 1 700000', { timeoutMs: 300_000 });
   assert.equal(r.stdout.length, 4_788_895);
   assert.ok(r.stdout.endsWith('\n700000\n'));
 });
@@ -45,13 +45,13 @@ await check('in the background it is listed, written to, and its input closed', 
 });
 await check('without an open input there is none', async () => {
   assert.equal((await s.commands.run('cat; echo end')).stdout, 'end\n');
-  const h = await s.commands.run('sleep 30', { background: true });
+  const h = await s.commands.run('sleep 300', { background: true });
   await refused(s.commands.sendStdin(h.pid, 'x'), 'SandboxError', /standard input/);
   assert.equal(await h.kill(), true);
   assert.equal(await h.kill(), false);
 });
 await check('killed it dies with all that it started, and every reader hears of it', async () => {
-  const h = await s.commands.run('setsid sleep 61 & nohup sleep 62 >/dev/null 2>&1 & echo up; sleep 63', { background: true, timeoutMs: 0 });
+  const h = await s.commands.run('setsid sleep 301 & nohup sleep 302 >/dev/null 2>&1 & echo up; sleep 303', { background: true, timeoutMs: 0 });
   await until('its start', () => h.stdout === 'up\n');
   const other = await s.commands.connect(h.pid);
   assert.equal(await s.commands.kill(h.pid), true);
@@ -60,16 +60,17 @@ await check('killed it dies with all that it started, and every reader hears of 
   assert.equal((await s.commands.run('pgrep -c "^sleep" || true')).stdout, '0\n');
 });
 await check('its time is over: so is all of it', async () => {
-  await refused(s.commands.run('sleep 71 & sleep 72', { timeoutMs: 1000 }), 'TimeoutError', /timeoutMs/);
-  const gone = await s.commands.run('for i in $(seq 50); do pgrep "^sleep" >/dev/null || break; sleep 0.1; done; pgrep -fc "^sleep 7" || true');
+  await refused(s.commands.run('sleep 701 & sleep 702', { timeoutMs: 1000 }), 'TimeoutError', /timeoutMs/);
+  const gone = await s.commands.run('for i in $(seq 500); do pgrep "^sleep" >/dev/null || break; sleep 0.1; done; pgrep -fc "^sleep 7" || true');
   assert.equal(gone.stdout, '0\n');
   await refused(s.commands.run('true', { timeoutMs: 10_000_000 }), 'InvalidArgumentError', /timeoutMs/);
 });
 await check('who hangs up finds it again, and it goes on', async () => {
-  const h = await s.commands.run('for i in 1 2 3 4; do echo $i; sleep 0.25; done; exit 9', { background: true });
+  const h = await s.commands.run('rm -f go; echo 1; until [ -e go ]; do sleep 0.1; done; for i in 2 3 4; do echo $i; done; exit 9', { background: true });
   await until('the first line', () => h.stdout.startsWith('1\n'));
   await h.disconnect();
   const again = await (await Sandbox.connect(s.sandboxId)).commands.connect(h.pid);
+  await s.commands.run('touch go');
   const e = await refused(again.wait(), 'CommandExitError', /exit status 9/);
   assert.ok(e.stdout.endsWith('4\n') && !e.stdout.startsWith('1'), e.stdout);
   await refused(s.commands.connect(h.pid), 'NotFoundError', /pid/);

@@ -15,7 +15,7 @@ const call = async (method, path, { body, token, headers } = {}) => {
 let box;
 
 await check('the older paths are served, too', async () => {
-  const made = await call('POST', '/sandboxes', { body: { templateID: 'base', timeout: 60, unknown: 1 } });
+  const made = await call('POST', '/sandboxes', { body: { templateID: 'base', timeout: 600, unknown: 1 } });
   assert.equal(made.status, 201);
   box = made.json;
   assert.match(box.sandboxID, /^sbx_/);

@@ -2,7 +2,7 @@
 import { Sandbox } from 'e2b';
 import { assert, check, refused, until, done } from './case.mjs';
 
-const s = await Sandbox.create({ timeoutMs: 120_000 });
+const s = await Sandbox.create({ timeoutMs: 600_000 });
 const f = s.files;
 
 await check('text, bytes and streams come back as they went', async () => {
@@ -105,7 +105,7 @@ await check('changes are told as they happen, until nobody listens', async () =>
   await w.stop();
   const deep = [];
   let ended;
-  await f.watchDir('w', (e) => { deep.push(`${e.type} ${e.name}`); }, { recursive: true, timeoutMs: 2000, onExit: (e) => { ended = e ?? 'gone'; } });
+  await f.watchDir('w', (e) => { deep.push(`${e.type} ${e.name}`); }, { recursive: true, timeoutMs: 10_000, onExit: (e) => { ended = e ?? 'gone'; } });
   await f.write('w/sub/q', '1');
   await until('the deep one', () => deep.includes('create sub/q'));
   assert.equal(seen.length, want.length);

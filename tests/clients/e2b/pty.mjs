@@ -2,7 +2,7 @@
 import { Sandbox } from 'e2b';
 import { assert, check, refused, until, done } from './case.mjs';
 
-const s = await Sandbox.create({ timeoutMs: 120_000 });
+const s = await Sandbox.create({ timeoutMs: 600_000 });
 const type = (pid, text) => s.pty.sendInput(pid, new TextEncoder().encode(text));
 const screen = () => {
   const at = { text: '' }, decode = new TextDecoder();
@@ -45,7 +45,7 @@ await check('killed it takes everything along', async () => {
   assert.equal((await s.commands.run('pgrep -fc "^sleep 20" || true')).stdout, '0\n');
 });
 await check('what is none has no size', async () => {
-  const h = await s.commands.run('sleep 30', { background: true });
+  const h = await s.commands.run('sleep 300', { background: true });
   await refused(s.pty.resize(h.pid, { cols: 80, rows: 24 }), 'SandboxError', /terminal/);
   await refused(s.pty.resize(4_000_000, { cols: 80, rows: 24 }), 'NotFoundError', /pid/);
   await refused(s.pty.create({ cols: 0, rows: 24, onData: () => {} }), 'InvalidArgumentError', /size/);
