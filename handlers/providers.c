@@ -98,11 +98,15 @@ static const struct param update_in[] = {
 };
 static const struct param name_in[] = { NAME, { 0 } };
 
+static const struct param rests_for = { .type = T_STR, .max = MODEL_NAME_BYTES, .doc = "A model." };
 static const struct param key_row[] = {
 	OUT(T_STR, "id", "Names the key; no secret.", "\"mky_01jdvk2m8q4e6r8t0v2x4z6a8c\""),
 	OUT(T_ENUM, "state", "Is it used, or does it cool down.", "\"ready\"", .values = states),
 	OUT_NULL(T_TIME, "until", "When it is used again.", "null"),
-	OUT_NULL(T_STR, "why", "refused (401, 403), limited (429), or fault (5xx, silence).", "null"),
+	OUT_NULL(T_STR, "why", "refused (401), limited (429), or fault (5xx, silence).", "null"),
+	OUT(T_ARR, "restsFor",
+	    "Models that it is not used for now, as the provider refused them to it (402, 403).", "[]",
+	    .max = PROVIDER_MODELS_MAX, .fields = &rests_for),
 	OUT(T_TIME, "createdAt", "When it was added.", "\"2026-01-31T12:00:00.000Z\""),
 	{ 0 },
 };

@@ -77,11 +77,22 @@ enum verdict attempt_told(struct attempt *a, enum wire_fault kind, const char *s
 		return attempt_fails(a, CALL_REFUSED, "bad_request", kind,
 		    words(a, said, "The provider refuses this request."));
 	case WIRE_AUTH:
+		return attempt_key_fails(a, CALL_AGAIN, "key_refused", WIRE_UPSTREAM,
+		    a->key->secret == NULL ? "The model's provider wants a key, and none is stored for it; "
+					     "tell your administrator."
+					   : "The model's provider refuses the key that is stored for it; "
+					     "tell your administrator.",
+		    KEY_REFUSED);
 	case WIRE_FORBIDDEN:
+		return attempt_key_fails(a, CALL_AGAIN, "key_refused", WIRE_UPSTREAM,
+		    "The model's provider refuses this model to the account that is stored for it; tell your "
+		    "administrator.",
+		    KEY_REFUSED_MODEL);
 	case WIRE_GATE: /* its account there, not the caller's here */
 		return attempt_key_fails(a, CALL_AGAIN, "key_refused", WIRE_UPSTREAM,
-		    "The model's provider refuses the key that is stored for it; tell your administrator.",
-		    KEY_REFUSED);
+		    "The account that is stored for the model's provider has no money or quota left for this "
+		    "model; tell your administrator.",
+		    KEY_REFUSED_MODEL);
 	case WIRE_UNKNOWN_MODEL:
 	case WIRE_NOT_FOUND:
 		return attempt_fails(a, CALL_NEXT, "unknown_model", WIRE_UPSTREAM,
@@ -361,9 +372,9 @@ enum verdict attempt_run(
 	k->rec.upstream_us += (note->first_us != 0 ? note->first_us : note->ended_us) - note->began_us;
 	k->now = NULL;
 	if (v == CALL_DONE)
-		keyring_tell(k->svc->catalog, t->provider, key, KEY_OK, 0);
+		keyring_tell(k->svc->catalog, t->provider, key, t->model->name, KEY_OK, 0);
 	else if (a.tell)
-		keyring_tell(k->svc->catalog, t->provider, key, a.outcome,
+		keyring_tell(k->svc->catalog, t->provider, key, t->model->name, a.outcome,
 		    a.retry_after_ms > 0 ? a.retry_after_ms : 0);
 	/* Who leaves an upstream at work has caused what that has read at least. */
 	k->charged = v == CALL_DONE || v == CALL_BROKEN || v == CALL_LEFT;

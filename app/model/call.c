@@ -136,6 +136,14 @@ static bool pause_ms(struct call *k, int64_t ms)
 	return !k->rec.client_left;
 }
 
+static const char *rests(const struct provider *p)
+{
+	bool keyless = p->n_keys > 0 && p->keys[0].secret == NULL;
+	return keyless
+	    ? "The model's provider is not asked for a while, after faults of its; try again later."
+	    : "All keys of the model's provider rest after faults of its; try again later.";
+}
+
 /* A key of this target; waits for one that returns soon if `wait`. -1: k->fail says when. */
 static int take_key(
     struct call *k, const struct route_target *t, bool wait, bool tried, const struct provider_key **key)
@@ -143,15 +151,14 @@ static int take_key(
 	int64_t until = clock_ms() + k->limits.retry_wait_ms, wait_ms = 0;
 	for (;;) {
 		struct err e = { 0 };
-		if (keyring_take(k->svc->catalog, t->provider, k->sticky, key, &wait_ms, &e) == 0)
+		if (keyring_take(
+			k->svc->catalog, t->provider, t->model->name, k->sticky, key, &wait_ms, &e) == 0)
 			return 0;
 		if (!wait || clock_ms() + wait_ms > until || !pause_ms(k, wait_ms < 10 ? 10 : wait_ms)) {
 			int retry_s = e.retry_s > 0 ? e.retry_s : (int)((wait_ms + 999) / 1000);
 			if (!tried)
 				k->fail = (struct call_fail){ .kind = WIRE_OVERLOADED,
-					.message =
-					    "All keys of the model's provider rest after faults of its; try "
-					    "again later." };
+					.message = rests(t->provider) };
 			k->fail
 			    .retry_s = retry_s; /* otherwise what the provider did to this call says more */
 			return -1;

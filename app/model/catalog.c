@@ -86,12 +86,14 @@ void catalog_forget(struct catalog *c, const char *org)
 static void on_event(void *arg, const char *channel, const char *payload)
 {
 	struct catalog *c = arg;
-	char key[ID_MAX], why[16];
+	char key[ID_MAX], why[16], model[MODEL_NAME_BYTES + 1];
 	long long seq, ms;
 	int strikes;
-	if (strcmp(channel, "model_keys") == 0) {
-		if (sscanf(payload, "%31s %lld %lld %d %15s", key, &seq, &ms, &strikes, why) == 5)
-			keyring_told(c, key, seq, ms, strikes, keyring_outcome_of(why));
+	bool rest = strcmp(channel, "model_rests") == 0;
+	if (rest || strcmp(channel, "model_keys") == 0) {
+		int n = sscanf(payload, "%31s %lld %lld %d %15s %160s", key, &seq, &ms, &strikes, why, model);
+		if (n >= 5 + rest)
+			keyring_told(c, key, rest ? model : NULL, seq, ms, strikes, keyring_outcome_of(why));
 		return;
 	}
 	/* Connected again: what was said meanwhile is lost, of the keys, too; reading tells both. */
@@ -101,7 +103,7 @@ static void on_event(void *arg, const char *channel, const char *payload)
 struct catalog *catalog_start(
     const char *conninfo, struct pg_pool *db, const struct seal_key *seal, const struct conf *conf)
 {
-	static const char *const channels[] = { "models", "model_keys", NULL };
+	static const char *const channels[] = { "models", "model_keys", "model_rests", NULL };
 	struct catalog *c = xcalloc(1, sizeof *c);
 	*c = (struct catalog){ .db = db, .seal = seal, .conf = conf };
 	(void)pthread_cond_init(&c->read, NULL);

@@ -26,10 +26,11 @@ struct slot {
 	long long gen;     /* counts what was told of the org */
 	bool reading;
 };
-/* A key's cooldown, or, under the name of a provider, whose turn it is. */
+/* A key's cooldown; that of a key for one model, under "KEY MODEL"; or, under the name of a provider, whose turn it is. */
+enum { COOL_NAME = ID_MAX + 1 + MODEL_NAME_BYTES };
 struct cool {
 	LIST_ENTRY(cool) in_bucket;
-	char name[LIMIT_ORG_SLUG + 1 + PROVIDER_NAME_BYTES + 1];
+	char name[COOL_NAME];
 	long long seq; /* of the row: the highest told is the newest */
 	int64_t until_ms, probe_ms;
 	int strikes;
@@ -67,8 +68,9 @@ struct catalog {
 /* Read an org's rows anew: a copy with one reference, and its keys' cooldowns into the table. NULL with e. */
 struct copy *catalog_read(struct catalog *c, const char *org, struct err *e);
 
-/* keyring.c: what the database says of a key's cooldown; left_ms from now. Older words than those known are ignored. */
-void keyring_told(
-    struct catalog *c, const char *key, long long seq, int64_t left_ms, int strikes, enum key_outcome why);
+/* keyring.c: what the database says of a key's cooldown, or, model not NULL, of that for one model; left_ms from now. Older words than
+ * those known are ignored. */
+void keyring_told(struct catalog *c, const char *key, const char *model, long long seq, int64_t left_ms,
+    int strikes, enum key_outcome why);
 enum key_outcome keyring_outcome_of(const char *name); /* "refused", …; KEY_OK for anything else */
 void keyring_free(struct catalog *c);

@@ -61,11 +61,17 @@ static void read_models(struct mem *m, const json_t *list, struct provider *p)
 	}
 }
 
+static void told(struct catalog *c, const char *key, const char *model, const json_t *v)
+{
+	keyring_told(c, key, model, js_int(v, "seq", 0), js_int(v, "ms", 0), (int)js_int(v, "strikes", 0),
+	    keyring_outcome_of(js_str_or(v, "why", "")));
+}
+
 /* A key that cannot be opened is as if it were not there; the others serve. */
 static void read_keys(struct catalog *c, struct mem *m, const json_t *list, struct provider *p)
 {
-	size_t i;
-	json_t *v;
+	size_t i, k;
+	json_t *v, *rest;
 	p->keys = mem_alloc(m, (json_array_size(list) + 1) * sizeof *p->keys);
 	json_array_foreach(list, i, v) {
 		struct err why = { 0 };
@@ -82,8 +88,9 @@ static void read_keys(struct catalog *c, struct mem *m, const json_t *list, stru
 		}
 		(void)snprintf(to->id, sizeof to->id, "%s", id);
 		p->n_keys++;
-		keyring_told(c, id, js_int(v, "seq", 0), js_int(v, "ms", 0), (int)js_int(v, "strikes", 0),
-		    keyring_outcome_of(js_str_or(v, "why", "")));
+		told(c, id, NULL, v);
+		json_array_foreach(js_get(v, "rests"), k, rest)
+			told(c, id, js_str_or(rest, "model", ""), rest);
 	}
 }
 

@@ -24,6 +24,7 @@ static const struct {
 } growth[] = {
 	[KEY_OK] = { "ok", 0, 0 },
 	[KEY_REFUSED] = { "refused", 900000, 86400000 },
+	[KEY_REFUSED_MODEL] = { "refused", 900000, 86400000 },
 	[KEY_LIMITED] = { "limited", 1000, 60000 },
 	[KEY_FAULT] = { "fault", 200, 15000 },
 };
@@ -52,18 +53,25 @@ static void cools_clear(struct catalog *c, int64_t after_ms)
 		}
 }
 
-static struct cool *cool_of(struct catalog *c, const char *name)
+static struct cool *cool_find(struct catalog *c, const char *name)
 {
 	struct cool *k;
-	size_t b = hash_slot(name, CATALOG_BUCKETS);
-	LIST_FOREACH(k, &c->cools[b], in_bucket)
+	LIST_FOREACH(k, &c->cools[hash_slot(name, CATALOG_BUCKETS)], in_bucket)
 	if (strcmp(k->name, name) == 0)
+		return k;
+	return NULL;
+}
+
+static struct cool *cool_of(struct catalog *c, const char *name)
+{
+	struct cool *k = cool_find(c, name);
+	if (k != NULL)
 		return k;
 	if (c->n_cools >= COOLS_MAX)
 		cools_clear(c, clock_ms());
 	k = xcalloc(1, sizeof *k);
 	(void)snprintf(k->name, sizeof k->name, "%s", name);
-	LIST_INSERT_HEAD(&c->cools[b], k, in_bucket);
+	LIST_INSERT_HEAD(&c->cools[hash_slot(name, CATALOG_BUCKETS)], k, in_bucket);
 	c->n_cools++;
 	return k;
 }
@@ -73,11 +81,18 @@ void keyring_free(struct catalog *c)
 	cools_clear(c, INT64_MAX - 1);
 }
 
-void keyring_told(
-    struct catalog *c, const char *key, long long seq, int64_t left_ms, int strikes, enum key_outcome why)
+static const char *rest_name(char out[COOL_NAME], const char *key, const char *model)
 {
+	(void)snprintf(out, COOL_NAME, "%s%s%s", key, model == NULL ? "" : " ", model == NULL ? "" : model);
+	return out;
+}
+
+void keyring_told(struct catalog *c, const char *key, const char *model, long long seq, int64_t left_ms,
+    int strikes, enum key_outcome why)
+{
+	char name[COOL_NAME];
 	(void)pthread_mutex_lock(&c->cool_lock);
-	struct cool *k = cool_of(c, key);
+	struct cool *k = cool_of(c, rest_name(name, key, model));
 	if (seq > k->seq) {
 		k->seq = seq;
 		/* clock_ms cuts: who comes before the database's end would be told of as of a key that cools still. */
@@ -101,6 +116,15 @@ static int64_t try_key(struct cool *k, int64_t now)
 	return 0;
 }
 
+/* The same for a model: also the rest of its key for it. */
+static int64_t try_for(struct catalog *c, const char *key, const char *model, int64_t now)
+{
+	char name[COOL_NAME];
+	struct cool *rest = cool_find(c, rest_name(name, key, model));
+	int64_t left = rest == NULL ? 0 : try_key(rest, now);
+	return left > 0 ? left : try_key(cool_of(c, key), now);
+}
+
 /* The same on every host: a vendor's cache of prompts is the key's. */
 static unsigned stuck_to(const char *sticky)
 {
@@ -108,10 +132,10 @@ static unsigned stuck_to(const char *sticky)
 	return (unsigned)siphash(no_key, sticky, strlen(sticky));
 }
 
-int keyring_take(struct catalog *c, const struct provider *p, const char *sticky,
+int keyring_take(struct catalog *c, const struct provider *p, const char *model, const char *sticky,
     const struct provider_key **key, int64_t *wait_ms, struct err *e)
 {
-	char name[LIMIT_ORG_SLUG + 1 + PROVIDER_NAME_BYTES + 1];
+	char name[COOL_NAME];
 	(void)snprintf(name, sizeof name, "%s/%s", p->org, p->name);
 	int64_t now = clock_ms(), least = INT64_MAX;
 	unsigned n = (unsigned)p->n_keys;
@@ -123,7 +147,7 @@ int keyring_take(struct catalog *c, const struct provider *p, const char *sticky
 	unsigned first = sticky != NULL ? stuck_to(sticky) : cool_of(c, name)->turn++;
 	for (unsigned i = 0; i < n && *key == NULL; i++) {
 		const struct provider_key *one = &p->keys[(first + i) % n];
-		int64_t left = try_key(cool_of(c, one->id), now);
+		int64_t left = try_for(c, one->id, model, now);
 		if (left == 0)
 			*key = one;
 		else if (left < least)
@@ -136,8 +160,12 @@ int keyring_take(struct catalog *c, const struct provider *p, const char *sticky
 	err_clear(e);
 	e->reason = "keys_cooling";
 	e->retry_s = (int)((least + 999) / 1000);
-	return err_set(e, ERR_UNAVAILABLE, "No key of the provider %s may be used for another %d s.", p->name,
-	    e->retry_s);
+	return p->keys[0].secret == NULL
+	    ? err_set(e, ERR_UNAVAILABLE, "The provider %s is not asked for %.160s for another %d s.",
+		  p->name, model, e->retry_s)
+	    : err_set(e, ERR_UNAVAILABLE,
+		  "No key of the provider %s may be used for %.160s for another %d s.", p->name, model,
+		  e->retry_s);
 }
 
 /* ---- what became of it */
@@ -170,28 +198,35 @@ static bool tell_here(struct catalog *c, const char *key, enum key_outcome outco
 	return news;
 }
 
-static int tell_well(struct catalog *c, const char *org, const char *key, bool cooling, struct err *e)
+/* model NULL: of the key; so below. */
+static int tell_well(
+    struct catalog *c, const char *org, const char *key, const char *model, bool cooling, struct err *e)
 {
+	const char *also = cooling ? "true" : "false";
 	auto_pg struct pg *db = pg_take(c->db, TAKE_MS, e);
-	auto_res struct pg_res *r = db == NULL
-	    ? NULL
-	    : PG(db, &q_model_key_well, e, org, key, cooling ? "true" : "false");
+	if (db == NULL)
+		return -1;
+	auto_res struct pg_res *r = model == NULL ? PG(db, &q_model_key_well, e, org, key, also)
+						  : PG(db, &q_model_rest_well, e, org, key, also, model);
 	if (r != NULL && pg_rows(r) == 1)
-		keyring_told(c, key, pg_int(r, 0, 0), 0, 0, KEY_OK);
+		keyring_told(c, key, model, pg_int(r, 0, 0), 0, 0, KEY_OK);
 	return r == NULL ? -1 : 0;
 }
 
-static int tell_cool(struct catalog *c, const char *org, const char *key, enum key_outcome outcome,
-    int64_t asked_ms, struct err *e)
+static int tell_cool(struct catalog *c, const char *org, const char *key, const char *model,
+    enum key_outcome outcome, int64_t asked_ms, struct err *e)
 {
 	auto_mem struct mem *m = mem_new();
 	auto_pg struct pg *db = pg_take(c->db, TAKE_MS, e);
 	if (db == NULL)
 		return -1;
-	auto_res struct pg_res *r = PG(db, &q_model_key_cool, e, org, key, pg_num(m, asked_ms),
-	    pg_num(m, growth[outcome].first_ms), pg_num(m, growth[outcome].most_ms), growth[outcome].name);
+	const char *asked = pg_num(m, asked_ms), *first = pg_num(m, growth[outcome].first_ms),
+		   *most = pg_num(m, growth[outcome].most_ms), *why = growth[outcome].name;
+	auto_res struct pg_res *r = model == NULL
+	    ? PG(db, &q_model_key_cool, e, org, key, asked, first, most, why)
+	    : PG(db, &q_model_rest_cool, e, org, key, asked, first, most, why, model);
 	if (r != NULL && pg_rows(r) == 1)
-		keyring_told(c, key, pg_int(r, 0, 0), pg_int(r, 0, 1), (int)pg_int(r, 0, 2), outcome);
+		keyring_told(c, key, model, pg_int(r, 0, 0), pg_int(r, 0, 1), (int)pg_int(r, 0, 2), outcome);
 	return r == NULL ? -1 : 0;
 }
 
@@ -201,27 +236,58 @@ static void said(const char *key, int rc, const struct err *e)
 		log_warn("what was seen of a key holds in this process only", "key", key, "why", e->msg);
 }
 
+static void tell(struct catalog *c, const struct provider *p, const char *key, const char *model,
+    enum key_outcome outcome, int64_t asked_ms)
+{
+	char name[COOL_NAME];
+	struct err e = { 0 };
+	if (!tell_here(c, rest_name(name, key, model), outcome, asked_ms))
+		return;
+	int rc = outcome == KEY_OK ? tell_well(c, p->org, key, model, false, &e)
+				   : tell_cool(c, p->org, key, model, outcome, asked_ms, &e);
+	said(key, rc, &e);
+}
+
+static bool known(struct catalog *c, const char *key, const char *model)
+{
+	char name[COOL_NAME];
+	(void)pthread_mutex_lock(&c->cool_lock);
+	bool is = cool_find(c, rest_name(name, key, model)) != NULL;
+	(void)pthread_mutex_unlock(&c->cool_lock);
+	return is;
+}
+
 void keyring_tell(struct catalog *c, const struct provider *p, const struct provider_key *key,
-    enum key_outcome outcome, int64_t retry_after_ms)
+    const char *model, enum key_outcome outcome, int64_t retry_after_ms)
 {
 	int64_t asked = retry_after_ms < 0  ? 0
 	    : retry_after_ms > ASKED_MAX_MS ? ASKED_MAX_MS
 					    : retry_after_ms;
-	struct err e = { 0 };
-	if (!tell_here(c, key->id, outcome, asked))
+	if (outcome == KEY_REFUSED_MODEL) {
+		tell(c, p, key->id, model, outcome, asked);
 		return;
-	int rc = outcome == KEY_OK ? tell_well(c, p->org, key->id, false, &e)
-				   : tell_cool(c, p->org, key->id, outcome, asked, &e);
-	said(key->id, rc, &e);
+	}
+	tell(c, p, key->id, NULL, outcome, asked);
+	if (outcome == KEY_OK && known(c, key->id, model))
+		tell(c, p, key->id, model, outcome, asked);
 }
 
-void keyring_well(struct catalog *c, const struct provider *p, const struct provider_key *key)
+static void well(struct catalog *c, const struct provider *p, const char *key, const char *model)
 {
+	char name[COOL_NAME];
 	struct err e = { 0 };
 	(void)pthread_mutex_lock(&c->cool_lock);
-	struct cool *k = cool_of(c, key->id);
+	struct cool *k = cool_of(c, rest_name(name, key, model));
 	k->strikes = 0;
 	k->until_ms = k->probe_ms = 0;
 	(void)pthread_mutex_unlock(&c->cool_lock);
-	said(key->id, tell_well(c, p->org, key->id, true, &e), &e);
+	said(key, tell_well(c, p->org, key, model, true, &e), &e);
+}
+
+void keyring_well(
+    struct catalog *c, const struct provider *p, const struct provider_key *key, const char *model)
+{
+	well(c, p, key->id, NULL);
+	if (known(c, key->id, model))
+		well(c, p, key->id, model);
 }

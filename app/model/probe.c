@@ -42,8 +42,8 @@ static const struct provider_model *model_of(
 	return NULL;
 }
 
-static const struct provider_key *key_of(
-    struct catalog *c, const struct provider *p, const struct probe_ask *ask, struct err *e)
+static const struct provider_key *key_of(struct catalog *c, const struct provider *p, const char *model,
+    const struct probe_ask *ask, struct err *e)
 {
 	const struct provider_key *key = NULL;
 	struct err cooling = { 0 };
@@ -51,7 +51,7 @@ static const struct provider_key *key_of(
 	for (int i = 0; i < p->n_keys && ask->key != NULL; i++)
 		if (strcmp(p->keys[i].id, ask->key) == 0)
 			return &p->keys[i];
-	if (ask->key == NULL && keyring_take(c, p, NULL, &key, &wait_ms, &cooling) == 0)
+	if (ask->key == NULL && keyring_take(c, p, model, NULL, &key, &wait_ms, &cooling) == 0)
 		return key;
 	if (ask->key == NULL && p->n_keys > 0)
 		return &p->keys[0];
@@ -122,7 +122,7 @@ static json_t *call(struct catalog *c, struct mem *m, const struct provider *p,
 	if (header.p != NULL)
 		secret_wipe(header.p, header.cap);
 	if (ok)
-		keyring_well(c, p, key);
+		keyring_well(c, p, key, model->name);
 	return out;
 }
 
@@ -138,6 +138,6 @@ json_t *probe_provider(struct catalog *c, struct mem *m, const struct probe_ask 
 		return NULL;
 	}
 	const struct provider_model *model = model_of(p, ask, e);
-	const struct provider_key *key = model == NULL ? NULL : key_of(c, p, ask, e);
+	const struct provider_key *key = model == NULL ? NULL : key_of(c, p, model->name, ask, e);
 	return key == NULL ? NULL : call(c, m, p, model, key);
 }

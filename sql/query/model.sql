@@ -28,6 +28,8 @@ SELECT p.name, p.org = $1, p.org = 'admin', p.wire, p.base_url, p.enabled, p.cre
       'until', CASE WHEN k.cooled_until > clock_timestamp()
         THEN to_char(k.cooled_until AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') END,
       'why', CASE WHEN k.cooled_until > clock_timestamp() THEN k.outcome END,
+      'restsFor', (SELECT coalesce(json_agg(r.model ORDER BY r.model), '[]') FROM model_rests r
+        WHERE r.key = k.id AND r.cooled_until > clock_timestamp()),
       'createdAt', to_char(k.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) ORDER BY k.id), '[]')
     FROM model_keys k WHERE k.org = p.org AND k.provider = p.name AND k.sealed IS NOT NULL),
   (SELECT coalesce(json_agg(json_build_object('name', m.name, 'upstream', m.upstream, 'contextTokens', m.context_tokens,
@@ -129,7 +131,11 @@ SELECT $1, a.key, ARRAY(SELECT jsonb_array_elements_text(a.value)) FROM jsonb_ea
 SELECT p.org, p.name, p.wire, p.base_url, p.enabled,
   (SELECT coalesce(json_agg(json_build_object('id', k.id, 'sealed', k.sealed, 'seq', k.cool_seq, 'strikes', k.strikes,
       'why', k.outcome,
-      'ms', greatest(0, coalesce(ceil(extract(epoch FROM k.cooled_until - clock_timestamp()) * 1000), 0))::bigint)
+      'ms', greatest(0, coalesce(ceil(extract(epoch FROM k.cooled_until - clock_timestamp()) * 1000), 0))::bigint,
+      'rests', (SELECT json_agg(json_build_object('model', r.model, 'seq', r.cool_seq, 'strikes', r.strikes,
+          'why', r.outcome, 'ms', greatest(0,
+            coalesce(ceil(extract(epoch FROM r.cooled_until - clock_timestamp()) * 1000), 0))::bigint))
+        FROM model_rests r WHERE r.key = k.id))
       ORDER BY k.id), '[]')
     FROM model_keys k WHERE k.org = p.org AND k.provider = p.name),
   (SELECT coalesce(json_agg(json_build_object('name', m.name, 'upstream', m.upstream, 'context', m.context_tokens,
@@ -156,6 +162,27 @@ RETURNING k.cool_seq, greatest(0, ceil(extract(epoch FROM k.cooled_until - clock
 UPDATE model_keys SET cool_seq = cool_seq + 1, strikes = 0, cooled_until = NULL, outcome = NULL
 WHERE org = $1 AND id = $2 AND strikes > 0 AND ($3::boolean OR cooled_until IS NULL OR cooled_until <= clock_timestamp())
 RETURNING cool_seq
+
+-- name: model_rest_cool
+-- As model_key_cool, of the key for one model: $7.
+INSERT INTO model_rests AS k (key, model, cooled_until, outcome, strikes, cool_seq)
+SELECT m.id, $7, clock_timestamp() + interval '1 millisecond' * CASE WHEN $3::bigint > 0 THEN $3::bigint
+  ELSE least($5::bigint, $4::bigint) END, $6, 1, 1
+FROM model_keys m WHERE m.org = $1 AND m.id = $2
+ON CONFLICT (key, model) DO UPDATE SET cool_seq = k.cool_seq + 1, outcome = excluded.outcome,
+  strikes = CASE WHEN k.cooled_until > clock_timestamp() THEN k.strikes ELSE least(k.strikes + 1, 20) END,
+  cooled_until = greatest(k.cooled_until, clock_timestamp() + interval '1 millisecond' * CASE
+    WHEN $3::bigint > 0 THEN $3::bigint WHEN k.cooled_until > clock_timestamp() THEN 0
+    ELSE least($5::bigint, $4::bigint * (1 << least(k.strikes, 20))) END)
+RETURNING k.cool_seq, greatest(0, ceil(extract(epoch FROM k.cooled_until - clock_timestamp()) * 1000))::bigint, k.strikes
+
+-- name: model_rest_well
+-- As model_key_well, of the key for one model: $4.
+UPDATE model_rests k SET cool_seq = cool_seq + 1, strikes = 0, cooled_until = NULL, outcome = NULL
+FROM model_keys m
+WHERE m.org = $1 AND m.id = $2 AND k.key = m.id AND k.model = $4 AND k.strikes > 0
+  AND ($3::boolean OR k.cooled_until IS NULL OR k.cooled_until <= clock_timestamp())
+RETURNING k.cool_seq
 
 -- name: model_copy_routes
 -- $1 org

@@ -177,6 +177,40 @@ static void keys_that_a_vendor_quotes_are_shown_to_nobody(void **s)
 	}
 }
 
+/* 402, 403 and 404 for one model: the provider's other models serve on, at every host (the stack has two). */
+static void what_one_model_is_refused_is_not_the_others(void **s)
+{
+	(void)s;
+	static const char *const refused[] = { "402", "403", "404" };
+	for (int u = 0; u < 3; u++)
+		for (int i = 0; i < 3; i++) {
+			auto_gw struct gw_answer one, again, other;
+			ask(0, u, refused[i], false, false, &one);
+			assert_int_equal(one.status, 502);
+			ask(0, u, refused[i], i == 1, false, &again);
+			assert_int_equal(
+			    again.status, i == 2 ? 502 : 503); /* it rests; nobody rests for a 404 */
+			ask(0, u, "ok", i == 1, false, &other);
+			assert_true(gw_whole(&other));
+			assert_int_equal(other.attempts, 1);
+		}
+}
+
+/* What a provider without a key is said to do is not of keys. */
+static void who_has_no_key_has_none_that_rests(void **s)
+{
+	(void)s;
+	gw_provider(&st, fake, org.key, "keyless", "openai-chat", 0, "401 503");
+	auto_gw struct gw_answer first, again;
+	gw_chat(&st, org.key, "keyless/401", false, NULL, &first);
+	assert_int_equal(first.status, 502);
+	assert_non_null(strstr(first.message, "wants a key, and none is stored"));
+	gw_chat(&st, org.key, "keyless/401", false, NULL, &again);
+	assert_int_equal(again.status, 503);
+	assert_null(strstr(again.message, "keys"));
+	assert_true(again.retry_after_s > 600);
+}
+
 static int setup(void **s)
 {
 	(void)s;
@@ -189,7 +223,8 @@ static int setup(void **s)
 	stack_org(&st, &org);
 	for (int i = 0; i < 3; i++)
 		gw_provider(&st, fake, org.key, names[i], wires[i], 1,
-		    "ok bom nul no-stream no-stream-tools twice leak key-twice key-twice@b>chat/ok");
+		    "ok bom nul no-stream no-stream-tools twice leak 402 403 404 key-twice "
+		    "key-twice@b>chat/ok");
 	return 0;
 }
 
@@ -210,6 +245,8 @@ int main(void)
 		cmocka_unit_test(an_answer_in_one_piece_is_told_as_the_stream_that_was_asked_for),
 		cmocka_unit_test(nothing_follows_the_end_of_a_stream),
 		cmocka_unit_test(keys_that_a_vendor_quotes_are_shown_to_nobody),
+		cmocka_unit_test(what_one_model_is_refused_is_not_the_others),
+		cmocka_unit_test(who_has_no_key_has_none_that_rests),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

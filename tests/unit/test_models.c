@@ -351,17 +351,21 @@ static void no_key_of_a_provider_is_in_what_it_said(void **s) /* SEC-6 */
 	assert_int_equal(catalog_redact(p, text, strlen(text), &small), -1);
 }
 
-static int64_t waits(struct catalog *c, const struct provider *p)
+static int64_t waits_for(struct catalog *c, const struct provider *p, const char *model)
 {
 	struct err e = { 0 };
 	const struct provider_key *key;
 	int64_t ms;
-	if (keyring_take(c, p, NULL, &key, &ms, &e) == 0)
+	if (keyring_take(c, p, model, NULL, &key, &ms, &e) == 0)
 		return 0;
 	assert_string_equal(e.reason, "keys_cooling");
 	assert_int_equal(e.code, ERR_UNAVAILABLE);
 	assert_true(e.retry_s >= 1 && (int64_t)e.retry_s * 1000 >= ms);
 	return ms;
+}
+static int64_t waits(struct catalog *c, const struct provider *p)
+{
+	return waits_for(c, p, "m");
 }
 
 static void keys_are_used_in_turn_and_one_that_cools_is_passed_over(void **s) /* MOD-3 */
@@ -375,7 +379,7 @@ static void keys_are_used_in_turn_and_one_that_cools_is_passed_over(void **s) /*
 	int64_t ms;
 	int seen[3] = { 0 };
 	for (int i = 0; i < 9; i++) {
-		assert_int_equal(keyring_take(here, p, NULL, &key, &ms, &e), 0);
+		assert_int_equal(keyring_take(here, p, "m", NULL, &key, &ms, &e), 0);
 		assert_ptr_not_equal(key, before);
 		before = key;
 		seen[key - p->keys]++;
@@ -384,17 +388,17 @@ static void keys_are_used_in_turn_and_one_that_cools_is_passed_over(void **s) /*
 		assert_int_equal(seen[i], 3);
 	/* A conversation stays with its key while it can. */
 	const struct provider_key *mine, *again;
-	assert_int_equal(keyring_take(here, p, "session-1", &mine, &ms, &e), 0);
-	assert_int_equal(keyring_take(here, p, "session-1", &again, &ms, &e), 0);
+	assert_int_equal(keyring_take(here, p, "m", "session-1", &mine, &ms, &e), 0);
+	assert_int_equal(keyring_take(here, p, "m", "session-1", &again, &ms, &e), 0);
 	assert_ptr_equal(mine, again);
-	keyring_tell(here, p, mine, KEY_LIMITED, 60000);
+	keyring_tell(here, p, mine, "m", KEY_LIMITED, 60000);
 	for (int i = 0; i < 6; i++) {
-		assert_int_equal(keyring_take(here, p, "session-1", &again, &ms, &e), 0);
+		assert_int_equal(keyring_take(here, p, "m", "session-1", &again, &ms, &e), 0);
 		assert_ptr_not_equal(mine, again);
 	}
 	for (int i = 0; i < 3; i++)
 		if (&p->keys[i] != mine)
-			keyring_tell(here, p, &p->keys[i], KEY_LIMITED, 30000 + 1000 * i);
+			keyring_tell(here, p, &p->keys[i], "m", KEY_LIMITED, 30000 + 1000 * i);
 	ms = waits(here, p);
 	assert_true(ms > 15000 && ms <= 32000); /* the earliest return */
 	const json_t *row = js_get(works(&ada, "get_provider", "{\"name\":\"r\"}"), "keys");
@@ -409,27 +413,46 @@ static void a_cooldown_holds_in_every_process_and_only_grows(void **s) /* MOD-3 
 	becomes(there, "acme", "c/m", "acme:c/m");
 	const struct provider *p = provider(here, "c/m"), *q = provider(there, "c/m");
 	assert_int_equal(waits(there, q), 0);
-	keyring_tell(here, p, &p->keys[0], KEY_LIMITED, 50000);
+	keyring_tell(here, p, &p->keys[0], "m", KEY_LIMITED, 50000);
 	assert_true(waits(here, p) > 45000);
 	int64_t end = clock_ms() + PATIENCE_MS;
 	while (waits(there, q) == 0 && clock_ms() < end)
 		(void)usleep(1000);
 	assert_true(waits(there, q) > 40000);
 	/* Who hears less does not shorten it, and a success that began before does not end it. */
-	keyring_tell(there, q, &q->keys[0], KEY_FAULT, 1000);
-	keyring_tell(there, q, &q->keys[0], KEY_OK, 0);
+	keyring_tell(there, q, &q->keys[0], "m", KEY_FAULT, 1000);
+	keyring_tell(there, q, &q->keys[0], "m", KEY_OK, 0);
 	assert_true(waits(there, q) > 40000);
 	assert_true(waits(here, p) > 40000);
 	/* A process that starts reads it. */
 	struct catalog *late = catalog_start(pgtest_conninfo(server), pool, keys, conf);
 	assert_true(waits(late, provider(late, "c/m")) > 40000);
 	catalog_stop(late);
-	keyring_well(here, p, &p->keys[0]);
+	keyring_well(here, p, &p->keys[0], "m");
 	assert_int_equal(waits(here, p), 0);
 	end = clock_ms() + PATIENCE_MS;
 	while (waits(there, q) != 0 && clock_ms() < end)
 		(void)usleep(1000);
 	assert_int_equal(waits(there, q), 0);
+}
+
+static void what_one_model_is_refused_says_nothing_of_the_others(void **s) /* MOD-3 */
+{
+	(void)s;
+	(void)works(&ada, "create_provider", "{\"name\":\"rests\"," AT "," ONE ",\"keys\":[\"k1\"]}");
+	becomes(there, "acme", "rests/m", "acme:rests/m");
+	const struct provider *p = provider(here, "rests/m"), *q = provider(there, "rests/m");
+	keyring_tell(here, p, &p->keys[0], "m", KEY_REFUSED_MODEL, 0);
+	keyring_tell(here, p, &p->keys[0], "n/x", KEY_OK, 0);
+	assert_true(waits(here, p) > 800000 && waits_for(here, p, "n/x") == 0);
+	for (int64_t end = clock_ms() + PATIENCE_MS; waits(there, q) == 0 && clock_ms() < end;)
+		(void)usleep(1000);
+	assert_true(waits(there, q) > 800000 && waits_for(there, q, "n/x") == 0);
+	json_t *row = json_array_get(js_get(works(&ada, "get_provider", "{\"name\":\"rests\"}"), "keys"), 0);
+	assert_string_equal(js_str(row, "state"), "ready");
+	assert_string_equal(json_string_value(json_array_get(js_get(row, "restsFor"), 0)), "m");
+	keyring_well(here, p, &p->keys[0], "m");
+	assert_true(waits(here, p) == 0);
 }
 
 static void a_cooldown_doubles_with_each_fault_and_starts_anew_after_a_success(void **s)
@@ -440,11 +463,11 @@ static void a_cooldown_doubles_with_each_fault_and_starts_anew_after_a_success(v
 	assert_null(p->keys[0].secret);
 	for (int i = 0; i < 3; i++) {
 		int64_t begun = clock_ms(), nominal = 200 << i;
-		keyring_tell(here, p, &p->keys[0], KEY_FAULT, 0);
+		keyring_tell(here, p, &p->keys[0], "m", KEY_FAULT, 0);
 		int64_t ms = waits(here, p);
 		assert_true(ms <= nominal + 5 && ms + clock_ms() - begun >= nominal - 5);
 		if (i == 2) { /* told of a call that began before: no further strike */
-			keyring_tell(here, p, &p->keys[0], KEY_FAULT, 0);
+			keyring_tell(here, p, &p->keys[0], "m", KEY_FAULT, 0);
 			assert_true(waits(here, p) <= nominal + 5);
 		}
 		while (waits(here, p) != 0)
@@ -452,13 +475,13 @@ static void a_cooldown_doubles_with_each_fault_and_starts_anew_after_a_success(v
 	}
 	/* After three faults one at a time tries. */
 	assert_true(waits(here, p) > 0);
-	keyring_tell(here, p, &p->keys[0], KEY_OK, 0);
+	keyring_tell(here, p, &p->keys[0], "m", KEY_OK, 0);
 	assert_int_equal(waits(here, p), 0);
 	assert_int_equal(waits(here, p), 0);
-	keyring_tell(here, p, &p->keys[0], KEY_FAULT, 0);
+	keyring_tell(here, p, &p->keys[0], "m", KEY_FAULT, 0);
 	assert_true(waits(here, p) <= 205);
-	keyring_well(here, p, &p->keys[0]);
-	keyring_tell(here, p, &p->keys[0], KEY_REFUSED, 0);
+	keyring_well(here, p, &p->keys[0], "m");
+	keyring_tell(here, p, &p->keys[0], "m", KEY_REFUSED, 0);
 	assert_true(waits(here, p) > 800000);
 }
 
@@ -468,7 +491,7 @@ static void with_postgresql_away_a_cooldown_holds_where_it_was_seen(void **s)
 	(void)works(&ada, "create_provider", "{\"name\":\"w\"," AT "," ONE "}");
 	const struct provider *p = provider(here, "w/m");
 	pgtest_down(server);
-	keyring_tell(here, p, &p->keys[0], KEY_LIMITED, 20000);
+	keyring_tell(here, p, &p->keys[0], "m", KEY_LIMITED, 20000);
 	assert_true(waits(here, p) > 15000);
 	pgtest_up(server);
 	becomes(here, "acme", "w/m", "acme:w/m");
@@ -567,6 +590,7 @@ int main(void)
 		TEST(no_key_of_a_provider_is_in_what_it_said),
 		TEST(keys_are_used_in_turn_and_one_that_cools_is_passed_over),
 		TEST(a_cooldown_holds_in_every_process_and_only_grows),
+		TEST(what_one_model_is_refused_says_nothing_of_the_others),
 		TEST(a_cooldown_doubles_with_each_fault_and_starts_anew_after_a_success),
 		TEST(with_postgresql_away_a_cooldown_holds_where_it_was_seen),
 		TEST(providers_keys_are_sealed_anew_like_everything_else),
