@@ -3,6 +3,7 @@
  * meanwhile waits, and the first of those asks for all of them, in the order in which they came. So a process has one statement
  * under way for an account, whose row no two of its connections wait for.
  */
+#include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -32,9 +33,9 @@ struct gate_verdict {
 struct asking {
 	const struct gate_ask *ask;
 	const struct gate_call *call;
-	enum { ASKS, LEADS, ANSWERED } is; /* under the gate's lock */
-	pthread_cond_t turn;
-	int rc; /* -1: e, else the verdict */
+	enum { ASKS, LEADS, ANSWERED } is; /* set before turn is posted */
+	sem_t turn;                        /* of one that waits */
+	int rc;                            /* -1: e, else the verdict */
 	struct err e;
 	struct gate_verdict v;
 	TAILQ_ENTRY(asking) in_lane;
@@ -275,60 +276,68 @@ static struct gate_lane *lane_of(struct gate *g, const struct gate_call *c)
 	return NULL;
 }
 
-/* The lock is held. Whoever waits longest leads from now on. */
-static void pass_on(struct gate_lane *l)
+/* The lock is held. Whoever waits longest leads from now on, and is to be woken; NULL: nobody waits. */
+static struct asking *pass_on(struct gate_lane *l)
 {
 	struct asking *next = TAILQ_FIRST(&l->asking);
 	if (next == NULL) {
 		LIST_REMOVE(l, in_gate);
 		free(l);
-		return;
+		return NULL;
 	}
 	TAILQ_REMOVE(&l->asking, next, in_lane);
 	l->leads = next->call;
-	next->is = LEADS;
-	(void)pthread_cond_signal(&next->turn);
+	return next;
 }
 
-/* For oneself and all that wait. The lock is held, and is released meanwhile. */
+/* It may be gone as soon as it knows. */
+static void wake(struct asking *a, int is)
+{
+	a->is = is;
+	(void)sem_post(&a->turn);
+}
+
+/* For oneself and all that wait. They are woken without the lock, and need none: woken under it, each would only wait for it. */
 static void lead(struct gate *g, struct gate_lane *l, struct asking *me)
 {
 	struct asking *all[GATE_TOGETHER] = { me };
 	int n = 1;
+	(void)pthread_mutex_lock(&g->lock);
 	for (struct asking *a; n < GATE_TOGETHER && (a = TAILQ_FIRST(&l->asking)) != NULL; all[n++] = a)
 		TAILQ_REMOVE(&l->asking, a, in_lane);
 	(void)pthread_mutex_unlock(&g->lock);
 	ask_for(g, all, n);
 	(void)pthread_mutex_lock(&g->lock);
-	for (int i = 1; i < n; i++) {
-		all[i]->is = ANSWERED;
-		(void)pthread_cond_signal(&all[i]->turn);
-	}
-	pass_on(l);
+	struct asking *next = pass_on(l);
+	(void)pthread_mutex_unlock(&g->lock);
+	if (next != NULL)
+		wake(next, LEADS);
+	for (int i = 1; i < n; i++)
+		wake(all[i], ANSWERED);
 }
 
 /* Its turn comes: each statement before it ends by its deadline. */
 static void ask_in_turn(struct gate *g, struct asking *me)
 {
 	me->is = ASKS;
-	(void)pthread_cond_init(&me->turn, NULL);
+	(void)sem_init(&me->turn, 0, 0);
 	(void)pthread_mutex_lock(&g->lock);
 	struct gate_lane *l = lane_of(g, me->call);
-	if (l == NULL) {
+	bool waits = l != NULL;
+	if (waits) {
+		TAILQ_INSERT_TAIL(&l->asking, me, in_lane);
+	} else {
 		l = xcalloc(1, sizeof *l);
 		TAILQ_INIT(&l->asking);
 		l->leads = me->call;
 		LIST_INSERT_HEAD(&g->lanes, l, in_gate);
-		me->is = LEADS;
-	} else {
-		TAILQ_INSERT_TAIL(&l->asking, me, in_lane);
 	}
-	while (me->is == ASKS)
-		(void)pthread_cond_wait(&me->turn, &g->lock);
-	if (me->is == LEADS)
-		lead(g, l, me);
 	(void)pthread_mutex_unlock(&g->lock);
-	(void)pthread_cond_destroy(&me->turn);
+	while (waits && sem_wait(&me->turn) != 0)
+		continue;
+	if (!waits || me->is == LEADS)
+		lead(g, l, me);
+	(void)sem_destroy(&me->turn);
 }
 
 /* What lingers here until it is settled may be all that is in the way: then it is settled first. */
