@@ -310,8 +310,9 @@ int http_do(const struct http_req *q, struct http_res *res, struct err *e)
 	    : q->max_reply_bytes != 0   ? q->max_reply_bytes
 					: REPLY_DEFAULT_BYTES;
 	*res = (struct http_res){ .body = BUF(max), .retry_after_ms = -1 };
-	if (http_keep_can(q))
-		return http_keep_do(q, res, e);
+	int rc;
+	if (http_keep_do(q, res, &rc, e))
+		return rc;
 	struct curl_slist *head AUTO(auto_slistp) = NULL;
 	if (headers(q, &head, e) != 0)
 		return -1;
@@ -325,12 +326,12 @@ int http_do(const struct http_req *q, struct http_res *res, struct err *e)
 		http_handle_give(&h, false);
 		return err_set(e, ERR_INTERNAL, "A request to another service could not be made.");
 	}
-	CURLcode rc = run(&t, h.multi);
-	if (rc == CURLE_OK && !t.head_ended)
-		rc = CURLE_WEIRD_SERVER_REPLY; /* curl takes a head that was cut for a whole one */
+	CURLcode ended = run(&t, h.multi);
+	if (ended == CURLE_OK && !t.head_ended)
+		ended = CURLE_WEIRD_SERVER_REPLY; /* curl takes a head that was cut for a whole one */
 	take_head(&t);
-	http_handle_give(&h, rc == CURLE_OK);
-	return rc == CURLE_OK ? 0 : failed(&t, rc, e);
+	http_handle_give(&h, ended == CURLE_OK);
+	return ended == CURLE_OK ? 0 : failed(&t, ended, e);
 }
 
 /* ---- texts */

@@ -12,6 +12,7 @@
 enum http_ending { HTTP_GOING, HTTP_CANCELLED, HTTP_TOO_LARGE, HTTP_TOTAL_PASSED, HTTP_IDLE_PASSED };
 
 enum {
+	HTTP_ASK_MS = 200,        /* how often cancel and idle are looked at */
 	HTTP_CONNECT_MS = 5000,   /* where the request says nothing else */
 	HTTP_HEADER_BYTES = 8192, /* of one that holds a credential */
 };
@@ -35,6 +36,5 @@ enum http_ending http_take(const struct http_req *q, struct http_res *res, const
 int http_ended(enum http_ending why, struct err *e);
 int http_line_ok(const char *line, struct err *e); /* a header of the caller's */
 
-/* http_keep.c: can this request go that way, and do it. The connection's origin is read from the URL. */
-bool http_keep_can(const struct http_req *q);
-int http_keep_do(const struct http_req *q, struct http_res *res, struct err *e);
+/* http_keep.c: do a request that can go that way; true: it was one, *rc says how it ended. */
+bool http_keep_do(const struct http_req *q, struct http_res *res, int *rc, struct err *e);

@@ -43,11 +43,10 @@ static void auto_wipep(struct buf *b)
 	buf_free(b);
 }
 
-bool http_keep_can(const struct http_req *q)
+static bool can(const struct http_req *q, struct http_at *at)
 {
-	struct http_at at;
 	return q->keep && q->unix_socket == NULL && q->ca_file == NULL && q->body_read == NULL &&
-	    http_at_of(q->url, &at) && (at.host.literal || q->pin != NULL);
+	    http_at_of(q->url, at) && (at->host.literal || q->pin != NULL);
 }
 
 /* ---- the request */
@@ -55,9 +54,13 @@ bool http_keep_can(const struct http_req *q)
 static void host_line(const struct http_at *at, struct buf *out)
 {
 	bool v6 = at->host.literal && strchr(at->host.name, ':') != NULL;
-	(void)buf_fmt(out, "Host: %s%s%s", v6 ? "[" : "", at->host.name, v6 ? "]" : "");
-	if (at->port != (at->tls ? 443 : 80))
-		(void)buf_fmt(out, ":%u", (unsigned)at->port);
+	(void)buf_str(out, v6 ? "Host: [" : "Host: ");
+	(void)buf_str(out, at->host.name);
+	(void)buf_str(out, v6 ? "]" : "");
+	if (at->port != (at->tls ? 443 : 80)) {
+		(void)buf_chr(out, ':');
+		(void)buf_num(out, at->port);
+	}
 	(void)buf_str(out, "\r\n");
 }
 
@@ -97,8 +100,11 @@ static int request(
 		(void)buf_str(out, secret_use(q->bearer));
 		(void)buf_str(out, "\r\n");
 	}
-	if (q->body_n > 0 || strcmp(q->method, "GET") != 0)
-		(void)buf_fmt(out, "Content-Length: %zu\r\n", q->body_n);
+	if (q->body_n > 0 || strcmp(q->method, "GET") != 0) {
+		(void)buf_str(out, "Content-Length: ");
+		(void)buf_num(out, (long long)q->body_n);
+		(void)buf_str(out, "\r\n");
+	}
 	(void)buf_str(out, "\r\n");
 	if (together)
 		(void)buf_add(out, q->body, q->body_n);
@@ -206,11 +212,11 @@ static void forget_request(struct exchange *x)
 		x->q->on_sent(x->q->arg);
 }
 
-/* Its buffer is gone while the request waits. True: there may be more at once. */
-__attribute__((noinline)) static bool pull(struct exchange *x)
+/* Its buffer is gone while the request waits for long. True: there may be more at once. */
+__attribute__((noinline)) static bool pull(struct exchange *x, bool waits)
 {
 	char p[PIECE_BYTES];
-	ssize_t n = http_link_recv(x->link, p, sizeof p);
+	ssize_t n = waits ? http_link_hear(x->link, p, sizeof p) : http_link_recv(x->link, p, sizeof p);
 	if (n > 0) {
 		x->came = true;
 		forget_request(x);
@@ -235,8 +241,11 @@ static void run(struct exchange *x)
 		sends = x->send[0].n + x->send[1].n > 0;
 		if ((x->why = http_watch_look(&x->watch)) != HTTP_GOING)
 			return;
-		if (more || http_link_wait(x->link, sends, http_watch_wait_ms(&x->watch)))
-			more = pull(x);
+		int ms = http_watch_wait_ms(&x->watch);
+		/* Most answers come soon: they are waited for where they are read. */
+		bool soon = !more && !sends && !x->watch.rests && ms >= HTTP_ASK_MS;
+		if (more || soon || http_link_wait(x->link, sends, ms))
+			more = pull(x, soon);
 	}
 }
 
@@ -268,21 +277,20 @@ static void try(struct exchange *x, struct str first, struct str second)
 	x->link = NULL;
 }
 
-int http_keep_do(const struct http_req *q, struct http_res *res, struct err *e)
+static int exchange(const struct http_req *q, const struct http_at *at, struct http_res *res, struct err *e)
 {
-	struct http_at at;
 	struct buf out AUTO(auto_wipep) = BUF(HEAD_BYTES + TOGETHER);
 	bool together = q->body_n <= TOGETHER;
-	if (!http_at_of(q->url, &at) || request(q, &at, together, &out, e) != 0)
+	if (request(q, at, together, &out, e) != 0)
 		return err_set(e, ERR_INTERNAL, "A request to another service could not be made.");
 	struct str first = { out.p, out.n }, second = { q->body, together ? 0 : q->body_n };
 	struct exchange x = { .q = q, .res = res, .watch = http_watch_new(q), .out = &out };
 	char text[HTTP_LINK_WHY];
-	bool kept = (x.link = http_link_kept(&at)) != NULL;
+	bool kept = (x.link = http_link_kept(at)) != NULL;
 	if (kept)
 		try(&x, first, second);
 	bool fresh = !kept || again(&x);
-	if (fresh && (x.link = http_link_open(q, &at, &x.watch, &x.why, text)) != NULL)
+	if (fresh && (x.link = http_link_open(q, at, &x.watch, &x.why, text)) != NULL)
 		try(&x, first, second);
 	else if (fresh && x.why == HTTP_GOING)
 		return err_set(e, ERR_UNAVAILABLE,
@@ -293,4 +301,13 @@ int http_keep_do(const struct http_req *q, struct http_res *res, struct err *e)
 	if (!x.whole)
 		return err_set(e, ERR_UPSTREAM, "Another service broke off its answer (%s).", x.broken);
 	return 0;
+}
+
+bool http_keep_do(const struct http_req *q, struct http_res *res, int *rc, struct err *e)
+{
+	struct http_at at;
+	if (!can(q, &at))
+		return false;
+	*rc = exchange(q, &at, res, e);
+	return true;
 }

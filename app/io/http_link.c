@@ -1,6 +1,7 @@
 #include "io/http_link.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -64,16 +66,26 @@ ssize_t http_link_recv(struct http_link *l, void *p, size_t n)
 	return l->tls != NULL ? tls_recv(l->tls, p, n) : recv(l->fd, p, n, MSG_DONTWAIT);
 }
 
-ssize_t http_link_send(struct http_link *l, const void *p, size_t n)
-{
-	return l->tls != NULL ? tls_send(l->tls, p, n) : send(l->fd, p, n, MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
 bool http_link_wait(const struct http_link *l, bool sends, int ms)
 {
 	bool out = l->tls != NULL ? tls_wants_write(l->tls) : sends;
 	struct pollfd p = { .fd = l->fd, .events = (short)(POLLIN | (out ? POLLOUT : 0)) };
 	return poll(&p, 1, ms) > 0;
+}
+
+ssize_t http_link_hear(struct http_link *l, void *p, size_t n)
+{
+	if (l->tls == NULL)
+		return recv(l->fd, p, n, 0);
+	if (http_link_wait(l, false, HTTP_ASK_MS))
+		return tls_recv(l->tls, p, n);
+	errno = EAGAIN;
+	return -1;
+}
+
+ssize_t http_link_send(struct http_link *l, const void *p, size_t n)
+{
+	return l->tls != NULL ? tls_send(l->tls, p, n) : send(l->fd, p, n, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 bool http_link_more(const struct http_link *l, size_t n, size_t room)
@@ -275,6 +287,12 @@ struct http_link *http_link_open(const struct http_req *q, const struct http_at 
 		return NULL;
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 	(void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+	/* What waits without poll, waits so long; all else says MSG_DONTWAIT. TLS never waits. */
+	static const struct timeval ask = { .tv_usec = HTTP_ASK_MS * 1000 };
+	if (!at->tls) {
+		(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &ask, sizeof ask);
+		(void)fcntl(fd, F_SETFL, 0);
+	}
 	struct http_link *l = xcalloc(1, sizeof *l);
 	*l = (struct http_link){ .fd = fd, .at = *at };
 	if (at->tls && !tls_agreed(l, w, until_ms, why, text)) {

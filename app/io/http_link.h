@@ -36,6 +36,8 @@ void http_link_free(struct http_link *l); /* NULL is fine */
 /* Never wait: -1 with errno EAGAIN when they would; 0: closed by the peer. What follows http_link_send's EAGAIN is the same bytes. */
 ssize_t http_link_recv(struct http_link *l, void *p, size_t n);
 ssize_t http_link_send(struct http_link *l, const void *p, size_t n);
+/* http_link_recv that waits for a byte, up to HTTP_ASK_MS: one call of the system where waiting and reading take two. */
+ssize_t http_link_hear(struct http_link *l, void *p, size_t n);
 /* Until it may go on, or ms. sends: there is something to send. False: nothing happened. */
 bool http_link_wait(const struct http_link *l, bool sends, int ms);
 /* Could there be more to read than the n bytes that a read of `room` gave? */

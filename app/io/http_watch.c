@@ -3,8 +3,6 @@
 #include "base/clock.h"
 #include "io/http_int.h"
 
-enum { ASK_MS = 200 }; /* how often cancel and idle are looked at */
-
 struct http_watch http_watch_new(const struct http_req *q)
 {
 	int64_t now = clock_ms();
@@ -28,7 +26,7 @@ enum http_ending http_watch_look(struct http_watch *w)
 {
 	int64_t now = clock_ms();
 	/* Who waits for a model waits for long, with thousands of others. */
-	if (w->q->keep && !w->rests && now - w->last_ms >= ASK_MS / 2) {
+	if (w->q->keep && !w->rests && now - w->last_ms >= HTTP_ASK_MS / 2) {
 		mem_stack_rest();
 		w->rests = true;
 	}
@@ -36,7 +34,7 @@ enum http_ending http_watch_look(struct http_watch *w)
 		return HTTP_TOTAL_PASSED;
 	if (w->q->idle_ms > 0 && now - w->last_ms >= w->q->idle_ms)
 		return HTTP_IDLE_PASSED;
-	if (w->q->cancelled == NULL || now - w->asked_ms < ASK_MS)
+	if (w->q->cancelled == NULL || now - w->asked_ms < HTTP_ASK_MS)
 		return HTTP_GOING;
 	w->asked_ms = now;
 	return w->q->cancelled(w->q->arg) ? HTTP_CANCELLED : HTTP_GOING;
@@ -44,7 +42,7 @@ enum http_ending http_watch_look(struct http_watch *w)
 
 int http_watch_wait_ms(const struct http_watch *w)
 {
-	int64_t now = clock_ms(), ms = ASK_MS;
+	int64_t now = clock_ms(), ms = HTTP_ASK_MS;
 	if (w->end_ms != 0 && w->end_ms - now < ms)
 		ms = w->end_ms - now;
 	if (until(w) != 0 && until(w) - now < ms)
