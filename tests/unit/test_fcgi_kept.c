@@ -18,7 +18,7 @@
 #include "base/log.h"
 #include "io/fcgi_int.h"
 
-enum { WORKERS = 2, QUEUE = 2, STREAMS = 2, WAIT_MS = 60000, MANY = 40 };
+enum { WORKERS = 2, QUEUE = 40, STREAMS = 2, WAIT_MS = 60000, MANY = 40 };
 
 static char dir[] = "/tmp/ghk.XXXXXX", path[64];
 static struct fcgi *core;
