@@ -170,12 +170,22 @@ static json_t *credit_account(struct ctx *c, json_t *in, struct err *e)
 				a.org);
 }
 
+/* To the second: both are times in UTC as the check took them. */
+static int range_ok(const json_t *in, struct err *e)
+{
+	const char *from = js_str(in, "from"), *to = js_str(in, "to");
+	if (from == NULL || to == NULL || strncmp(from, to, sizeof "2030-01-31T12:00:00" - 1) <= 0)
+		return 0;
+	return err_field(e, ERR_BAD_REQUEST, "to", "`to` is before `from`.");
+}
+
 static json_t *list_usage(struct ctx *c, json_t *in, struct err *e)
 {
 	struct account a;
 	const char *before = list_cursor(c, in, e);
-	auto_pg struct pg *db = before == NULL || address_of(in, c->who->org, &a, e) != 0 ? NULL
-											  : handler_db(c, e);
+	if (before == NULL || range_ok(in, e) != 0)
+		return NULL;
+	auto_pg struct pg *db = address_of(in, c->who->org, &a, e) != 0 ? NULL : handler_db(c, e);
 	if (db == NULL)
 		return NULL;
 	int limit = list_limit(in);

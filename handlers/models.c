@@ -26,11 +26,19 @@ static const struct param model_in[] = {
 	    .max = 256),
 	{ 0 },
 };
+/* As the lists of both vendors take them: chat's name a row `after`, messages' `after_id` or `before_id`. */
+static const struct param models_in[] = {
+	IN(T_INT, "limit", "How many at most; all when not given.", NULL, .min = 1, .max = 1000),
+	IN(T_STR, "after", "Only those behind this id.", NULL, .min = 1, .max = 256),
+	IN(T_STR, "after_id", "The same.", NULL, .min = 1, .max = 256),
+	IN(T_STR, "before_id", "Only those before this id, the last of them.", NULL, .min = 1, .max = 256),
+	{ 0 },
+};
 static const struct param models_out[] = {
 	OUT(T_STR, "object", "Always `list`.", "\"list\""),
 	OUT(T_ARR, "data", "Models by id.", NULL, .max = 100000,
 	    .fields = &(const struct param){ .type = T_OBJ, .fields = model_out }),
-	OUT(T_BOOL, "has_more", "Never: the list is whole.", "false"),
+	OUT(T_BOOL, "has_more", "Are there more in that direction.", "false"),
 	OUT_NULL(T_STR, "first_id", "The first row's.", "\"openai/gpt-5\""),
 	OUT_NULL(T_STR, "last_id", "The last row's.", "\"openai/gpt-5\""),
 	{ 0 },
@@ -84,14 +92,38 @@ static json_t *model(struct ctx *c, json_t *in, struct err *e)
 	return row;
 }
 
+/* Of rows in the order of their ids; an id that is no row's has its place among them. */
+static json_t *page_of(const json_t *rows, const json_t *in, bool *more)
+{
+	const char *after = js_str_or(in, "after", js_str_or(in, "after_id", "")),
+		   *before = js_str(in, "before_id");
+	size_t limit = (size_t)js_int(in, "limit", INT32_MAX), i;
+	json_t *row, *page = json_array();
+	*more = false;
+	json_array_foreach(rows, i, row) {
+		const char *id = js_str_or(row, "id", "");
+		if (strcmp(id, after) <= 0 || (before != NULL && strcmp(id, before) >= 0))
+			continue;
+		if (json_array_size(page) == limit) {
+			*more = true;
+			if (before == NULL)
+				break;
+			(void)json_array_remove(page, 0);
+		}
+		js_push(page, json_incref(row));
+	}
+	return page;
+}
+
 static json_t *models(struct ctx *c, json_t *in, struct err *e)
 {
-	(void)in;
-	auto_json json_t *rows = rows_of(c, e);
-	if (rows == NULL)
+	bool more;
+	auto_json json_t *all = rows_of(c, e);
+	if (all == NULL)
 		return NULL;
+	auto_json json_t *rows = page_of(all, in, &more);
 	size_t n = json_array_size(rows);
-	return js_pack("{s:s, s:O, s:b, s:s?, s:s?}", "object", "list", "data", rows, "has_more", 0,
+	return js_pack("{s:s, s:O, s:b, s:s?, s:s?}", "object", "list", "data", rows, "has_more", more,
 	    "first_id", js_str(json_array_get(rows, 0), "id"), "last_id",
 	    n == 0 ? NULL : js_str(json_array_get(rows, n - 1), "id"));
 }
@@ -103,6 +135,7 @@ const struct op models_ops[] = {
 	    .doc = "Every name that a call may have as its `model`, in a form that the clients of both "
 		   "vendors read.",
 	    .scope = "models",
+	    .in = models_in,
 	    .out = models_out,
 	    .status = 200,
 	    .flags = OP_LAX,

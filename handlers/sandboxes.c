@@ -247,7 +247,7 @@ static json_t *end(struct ctx *c, json_t *in, struct err *e)
 	pg_put(steal(db));
 	if (lease_end(c, org, id, e) != 0)
 		return NULL;
-	if (js_bool(in, "purge", false) && project != NULL && volume_purge(c, org, project, e) != 0)
+	if (js_bool(in, "purge", false) && project != NULL && volume_purge(c, org, project, e) < 0)
 		return NULL;
 	return json_object();
 }

@@ -41,10 +41,12 @@ static json_t *list(struct ctx *c, json_t *in, struct err *e)
 static json_t *purge(struct ctx *c, json_t *in, struct err *e)
 {
 	char slug[LEASE_PROJECT_MAX];
-	if (lease_project(js_str_or(in, "project", ""), slug, e) != 0 ||
-	    volume_purge(c, c->who->org, slug, e) != 0)
+	if (lease_project(js_str_or(in, "project", ""), slug, e) != 0)
 		return NULL;
-	return json_object();
+	int gone = volume_purge(c, c->who->org, slug, e);
+	if (gone == 0)
+		(void)err_set(e, ERR_NOT_FOUND, "There is no volume of the project \"%.100s\".", slug);
+	return gone == 1 ? json_object() : NULL;
 }
 
 const struct op volumes_ops[] = {
@@ -64,8 +66,8 @@ const struct op volumes_ops[] = {
 	    .id = "purge_volume",
 	    .routes = { { "DELETE", "/v1/volumes/{project}" } },
 	    .summary = "Delete a volume",
-	    .doc = "With everything in it, for good. A 409 while a sandbox has it. Deleting one that is not "
-		   "there is fine.",
+	    .doc =
+		"With everything in it, for good. A 409 while a sandbox has it, a 404 where there is none.",
 	    .scope = "sandboxes",
 	    .in = purge_in,
 	    .out = op_none,

@@ -85,7 +85,7 @@ void doctor_volume(struct doctor *d, const char *node, const char *why_not)
 		return;
 	}
 	int rc = try(&t, &seen, &e);
-	if (lease_project(project, slug, &later) == 0 && volume_purge(&t.c, "admin", slug, &later) != 0 &&
+	if (lease_project(project, slug, &later) == 0 && volume_purge(&t.c, "admin", slug, &later) < 0 &&
 	    rc == 0)
 		rc = err_set(&e, later.code, "%s", later.msg);
 	doctor_say(d, rc == 0 ? DOCTOR_OK : DOCTOR_FAIL, name, rc == 0 ? buf_c(&seen) : e.msg,

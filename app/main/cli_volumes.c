@@ -33,7 +33,7 @@ static void print(const struct pg_res *r, int i, const char *end)
 static int purge_one(struct ctx *c, const struct pg_res *r, int i)
 {
 	struct err e = { 0 };
-	if (volume_purge(c, pg_str(r, i, 0), pg_str(r, i, 1), &e) == 0) {
+	if (volume_purge(c, pg_str(r, i, 0), pg_str(r, i, 1), &e) >= 0) {
 		print(r, i, ", deleted");
 		return 0;
 	}

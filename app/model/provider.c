@@ -1,5 +1,6 @@
 #include "model/provider.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/id.h"
@@ -178,12 +179,50 @@ static int remove_keys(
 	return 0;
 }
 
+static int is_there(const char *field, size_t i, struct err *e)
+{
+	char at[40];
+	(void)snprintf(at, sizeof at, "%s[%zu]", field, i);
+	return err_field(e, ERR_BAD_REQUEST, at,
+	    "The provider has the key of `%s` already; it would be asked "
+	    "twice as often as the others.",
+	    at);
+}
+
+/* Among themselves, and against those that are stored and can be opened. */
+static int no_key_twice(struct pg *db, const struct provider_by *by, const char *provider, const json_t *add,
+    const char *field, struct err *e)
+{
+	size_t i, k;
+	json_t *v, *w;
+	auto_res struct pg_res *r = json_array_size(add) == 0
+	    ? NULL
+	    : PG(db, &q_model_key_sealed, e, by->org, provider);
+	if (r == NULL)
+		return json_array_size(add) == 0 ? 0 : -1;
+	json_array_foreach(add, i, v)
+		json_array_foreach(add, k, w)
+			if (k < i && json_equal(v, w))
+				return is_there(field, i, e);
+	for (int row = 0; row < pg_rows(r); row++) {
+		struct err lost = { 0 };
+		auto_secret struct secret *s = seal_open(
+		    by->seal, pg_str(r, row, 0), pg_str(r, row, 1), &lost);
+		json_array_foreach(add, i, v)
+			if (s != NULL && strcmp(secret_use(s), json_string_value(v)) == 0)
+				return is_there(field, i, e);
+	}
+	return 0;
+}
+
 /* Without any key there is the one row that holds none. */
 static int add_keys(struct pg *db, const struct provider_by *by, const char *provider, const json_t *add,
     const char *field, struct err *e)
 {
 	size_t i;
 	json_t *v;
+	if (no_key_twice(db, by, provider, add, field, e) != 0)
+		return -1;
 	json_array_foreach(add, i, v) {
 		const char *text = json_string_value(v);
 		if (secret_ok(text, field, e) != 0 || add_key(db, by, provider, text, e) != 0)
@@ -200,12 +239,33 @@ static int add_keys(struct pg *db, const struct provider_by *by, const char *pro
 	return pg_int(count, 0, 0) == 0 ? add_key(db, by, provider, NULL, e) : 0;
 }
 
+/* One that stood there before may have gone since: that is no fault of this change. */
+static int no_fallback_lost(
+    struct pg *db, const char *org, const char *provider, const char *models, struct err *e)
+{
+	char at[40];
+	auto_res struct pg_res *r = PG(db, &q_model_fallback_lost, e, org, provider, models);
+	if (r == NULL)
+		return -1;
+	if (pg_rows(r) == 0)
+		return 0;
+	(void)snprintf(at, sizeof at, "models[%lld].fallbacks", pg_int(r, 0, 0));
+	if (pg_bool(r, 0, 3))
+		return err_field(e, ERR_BAD_REQUEST, at, "`%s`: the model \"%.60s\" falls back to itself.",
+		    at, pg_str(r, 0, 1));
+	return err_field(e, ERR_BAD_REQUEST, at,
+	    "`%s`: the model \"%.60s\" falls back to \"%.90s\", which is neither a model nor an alias.", at,
+	    pg_str(r, 0, 1), pg_str(r, 0, 2));
+}
+
 static int put_models(
     struct pg *db, const struct provider_by *by, const char *provider, const json_t *models, struct err *e)
 {
 	if (models == NULL)
 		return 0;
 	const char *text = js_dump(by->mem, models);
+	if (no_fallback_lost(db, by->org, provider, text, e) != 0)
+		return -1;
 	auto_res struct pg_res *clear = PG(db, &q_model_models_clear, e, by->org, provider, text);
 	auto_res struct pg_res *put = clear == NULL ? NULL
 						    : PG(db, &q_model_models_put, e, by->org, provider, text);
@@ -351,28 +411,42 @@ static int aliases_ok(json_t *aliases, struct err *e)
 	return no_circle(aliases, e);
 }
 
+static int put_aliases(struct pg *db, const struct provider_by *by, const json_t *aliases, struct err *e)
+{
+	const char *text = js_dump(by->mem, aliases);
+	if (no_target_lost(db, by->org, text, e) != 0)
+		return -1;
+	auto_res struct pg_res *clear = PG(db, &q_model_aliases_clear, e, by->org);
+	auto_res struct pg_res *put = clear == NULL ? NULL : PG(db, &q_model_aliases_put, e, by->org, text);
+	return put == NULL ? -1 : 0;
+}
+
+/* allow NULL: no list. */
+static int put_allow(struct pg *db, const struct provider_by *by, const json_t *allow, struct err *e)
+{
+	const char *text = allow == NULL ? "null" : js_dump(by->mem, allow);
+	auto_res struct pg_res *lost = allow == NULL ? NULL : PG(db, &q_model_allow_lost, e, by->org, text);
+	if (allow != NULL && lost == NULL)
+		return -1;
+	if (lost != NULL && pg_rows(lost) > 0)
+		return err_field(e, ERR_BAD_REQUEST, "allow",
+		    "The row \"%.90s\" of `allow` matches nothing: it is \"provider/model\", \"provider/*\", "
+		    "an alias, or "
+		    "\"*\".",
+		    pg_str(lost, 0, 0));
+	auto_res struct pg_res *r = PG(db, &q_model_allow_set, e, by->org, text);
+	return r == NULL ? -1 : 0;
+}
+
 json_t *provider_routing_set(struct pg *db, const struct provider_by *by, const json_t *in, struct err *e)
 {
 	json_t *aliases = js_get(in, "aliases"), *allow = js_get(in, "allow");
 	bool all = js_bool(in, "allowAll", false);
 	if (aliases_ok(aliases, e) != 0 || addresses_ok(allow, "allow", e) != 0)
 		return NULL;
-	if (allow != NULL || all) {
-		auto_res struct pg_res *r = PG(
-		    db, &q_model_allow_set, e, by->org, all ? "null" : js_dump(by->mem, allow));
-		if (r == NULL)
-			return NULL;
-	}
-	if (aliases != NULL) {
-		const char *text = js_dump(by->mem, aliases);
-		if (no_target_lost(db, by->org, text, e) != 0)
-			return NULL;
-		auto_res struct pg_res *clear = PG(db, &q_model_aliases_clear, e, by->org);
-		auto_res struct pg_res *put = clear == NULL ? NULL
-							    : PG(db, &q_model_aliases_put, e, by->org, text);
-		if (put == NULL)
-			return NULL;
-	}
+	if ((aliases != NULL && put_aliases(db, by, aliases, e) != 0) ||
+	    ((allow != NULL || all) && put_allow(db, by, all ? NULL : allow, e) != 0))
+		return NULL;
 	return provider_routing(db, by->org, e);
 }
 

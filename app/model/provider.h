@@ -55,7 +55,7 @@ int provider_delete(struct pg *db, const char *org, const char *name, struct err
 
 /* What an org routes where: {tier, allow, allowAll, allowedAtMost, aliases}. provider_routing_set changes what is given of {allow
  * or allowAll, aliases}; aliases replace all. ERR_BAD_REQUEST, field `aliases`, for a circle of them, and for a target that was not
- * there before and that nothing has the name of. */
+ * there before and that nothing has the name of; field `allow` for such a row that matches nothing. Fallbacks of models likewise. */
 json_t *provider_routing(struct pg *db, const char *org, struct err *e);
 json_t *provider_routing_set(struct pg *db, const struct provider_by *by, const json_t *in, struct err *e);
 /* The operator's word on an org: its tier ("free", "paid"), and what it may use at most: an array of names, JSON null for

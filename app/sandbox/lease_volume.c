@@ -170,5 +170,7 @@ int volume_purge(struct ctx *c, const char *org, const char *project, struct err
 	crash_point("volume.asked");
 	auto_json json_t *body = js_pack(
 	    "{s:s,s:s,s:s}", "org", org, "kind", VOLUME_PROJECT, "name", project);
-	return client_call(&a, "POST", "http://node/v1/node/volumes/purge", body, PURGE_MS, NULL, e);
+	return client_call(&a, "POST", "http://node/v1/node/volumes/purge", body, PURGE_MS, NULL, e) == 0
+	    ? 1
+	    : -1;
 }

@@ -25,6 +25,6 @@ int lease_volumes_claim(struct ctx *c, struct pg *db, const struct lease_want *w
 /* ---- volumes as an org sees them (SBX-61) */
 /* Rows {project, sizeBytes, usedBytes, lastLeased, node, sandbox}, by project, after `cursor`. New reference. */
 json_t *volume_rows(struct pg *db, const char *org, const char *cursor, int limit, struct err *e);
-/* SBX-45: delete a project's volume; absent is 0. ERR_CONFLICT, naming it, while a sandbox has it; ERR_UNAVAILABLE while its node is
+/* SBX-45: delete a project's volume: 1; 0 when there is none; -1 with e. ERR_CONFLICT, naming it, while a sandbox has it; ERR_UNAVAILABLE while its node is
  * away, which deletes it then when it is back. */
 int volume_purge(struct ctx *c, const char *org, const char *project, struct err *e);

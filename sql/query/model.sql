@@ -63,6 +63,25 @@ DELETE FROM model_keys WHERE org = $1 AND provider = $2 AND sealed IS NULL
 -- $1 org, $2 provider
 SELECT count(*) FROM model_keys WHERE org = $1 AND provider = $2
 
+-- name: model_key_sealed
+-- $1 org, $2 provider
+SELECT id, sealed FROM model_keys WHERE org = $1 AND provider = $2 AND sealed IS NOT NULL
+
+-- name: model_fallback_lost
+-- $1 org, $2 provider, $3 its models before they are put: a fallback that is new and is the model itself, or that nothing has the name of.
+SELECT x.n - 1, x.v ->> 'name', f, f = $2 || '/' || (x.v ->> 'name')
+FROM jsonb_array_elements($3::jsonb) WITH ORDINALITY AS x(v, n),
+  jsonb_array_elements_text(coalesce(nullif(x.v -> 'fallbacks', 'null'), '[]')) f
+WHERE (f = $2 || '/' || (x.v ->> 'name')
+    OR f NOT IN (SELECT $2 || '/' || (y ->> 'name') FROM jsonb_array_elements($3::jsonb) y
+      UNION ALL SELECT y ->> 'name' FROM jsonb_array_elements($3::jsonb) y
+      UNION ALL SELECT m.provider || '/' || m.name FROM model_models m WHERE m.org IN ($1, 'admin')
+      UNION ALL SELECT m.name FROM model_models m WHERE m.org IN ($1, 'admin')
+      UNION ALL SELECT a.name FROM model_aliases a WHERE a.org IN ($1, 'admin')))
+  AND NOT EXISTS (SELECT FROM model_models o WHERE o.org = $1 AND o.provider = $2 AND o.name = x.v ->> 'name'
+    AND f = ANY (o.fallbacks))
+ORDER BY x.n LIMIT 1
+
 -- name: model_models_clear
 -- $1 org, $2 provider, $3 the models that stay, as JSON
 DELETE FROM model_models WHERE org = $1 AND provider = $2
@@ -90,6 +109,16 @@ SELECT coalesce((SELECT tier FROM model_orgs WHERE org = $1), 'free'),
   (SELECT to_json(allow) FROM model_orgs WHERE org = $1),
   (SELECT to_json(allow_by) FROM model_orgs WHERE org = $1),
   (SELECT coalesce(json_object_agg(name, targets ORDER BY name), '{}') FROM model_aliases WHERE org = $1)
+
+-- name: model_allow_lost
+-- $1 org, $2 a JSON array, once the aliases are put: a row that is new and that matches nothing there is
+SELECT a FROM jsonb_array_elements_text($2::jsonb) a
+WHERE a <> '*'
+  AND a NOT IN (SELECT p.name || '/*' FROM model_providers p WHERE p.org IN ($1, 'admin')
+    UNION ALL SELECT m.provider || '/' || m.name FROM model_models m WHERE m.org IN ($1, 'admin')
+    UNION ALL SELECT l.name FROM model_aliases l WHERE l.org IN ($1, 'admin'))
+  AND NOT EXISTS (SELECT FROM model_orgs o WHERE o.org = $1 AND a = ANY (o.allow))
+LIMIT 1
 
 -- name: model_allow_set
 -- $1 org, $2 a JSON array, or null for everything

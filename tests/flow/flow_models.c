@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "gw.h"
 #include "io/file.h"
+#include "judge.h"
 
 enum { SOON_MS = 60000 }; /* half of a copy's age: it was told, and did not only grow old */
 
@@ -114,8 +115,8 @@ static void aliases_fallbacks_and_allowlists_are_an_orgs_own(void **s) /* MOD-2 
 	(void)s;
 	auto_web struct web w = { 0 }, by = { 0 }, none = { 0 }, refused = { 0 };
 	char model[80];
-	gw_provider(&st, vendor, org.key, "first", "openai-chat", 1, "503@first>second/ok@second");
 	gw_provider(&st, vendor, org.key, "second", "openai-chat", 1, "ok@second");
+	gw_provider(&st, vendor, org.key, "first", "openai-chat", 1, "503@first>second/ok@second");
 	web_json(&st, "PUT", "/v1/models/routing", org.key,
 	    js_pack("{s:{s:[s],s:[s]}}", "aliases", "quick", "first/503@first", "free", "quick"), &w);
 	assert_int_equal(w.status, 200);
@@ -149,6 +150,79 @@ static void aliases_fallbacks_and_allowlists_are_an_orgs_own(void **s) /* MOD-2 
 	    &st, (const char *const[]){ "org", "models", org.slug, "--allow-at-most", "*", NULL }, &said);
 	assert_string_equal(buf_c(&said), "tier paid\nallow-at-most null\n");
 	there("second/ok@second", 200);
+}
+
+static void refused_naming(const char *method, const char *path, json_t *body, const char *param)
+{
+	auto_web struct web w = { 0 };
+	web_json(&st, method, path, org.key, body, &w);
+	judge_field(&st, &w, 400, param);
+}
+
+/* A slip in a name is told when it is made, not by a call that then finds nobody. */
+static void what_leads_nowhere_is_refused_by_its_field(void **s) /* MOD-2 */
+{
+	(void)s;
+	static const char routing[] = "/v1/models/routing", own[] = "/v1/models/providers/slips";
+	gw_provider(&st, vendor, org.key, "slips", "openai-chat", 2, "ok@slips>slips/ok@two ok@two");
+#define FALLS(to)                                                                                            \
+	js_pack("{s:[{s:s,s:[s],s:{s:i,s:i}}]}", "models", "name", "m", "fallbacks", (to), "prices",         \
+	    "input", 1, "output", 1)
+	refused_naming("PATCH", own, FALLS("slips/m"), "models[0].fallbacks");
+	refused_naming("PATCH", own, FALLS("slips/gone"), "models[0].fallbacks");
+	refused_naming("PATCH", own, FALLS("nobody"), "models[0].fallbacks");
+	static const char *const rows[] = { "slips", "ok@slips", "slips/ok@thre", "slip/*", "slips/ok*",
+		"*/ok@slips" };
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+		refused_naming("PUT", routing, js_pack("{s:[s]}", "allow", rows[i]), "allow");
+	refused_naming(
+	    "PUT", routing, js_pack("{s:{s:[s],s:[s]}}", "aliases", "a", "b", "b", "a"), "aliases");
+	refused_naming("PATCH", own, js_pack("{s:[s]}", "addKeys", "sk-upstream-slips-1"), "addKeys[0]");
+	refused_naming("PATCH", own, js_pack("{s:[s,s]}", "addKeys", "sk-new", "sk-new"), "addKeys[1]");
+	auto_web struct web w = { 0 };
+	web_json(&st, "PUT", routing, org.key,
+	    js_pack("{s:[s,s,s,s], s:{s:[s]}}", "allow", "slips/*", "slips/ok@two", "swift", "*", "aliases",
+		"swift", "slips/ok@two"),
+	    &w);
+	assert_int_equal(w.status, 200);
+	changed("slips", FALLS("swift"));
+	web_free(&w);
+	web_json(&st, "DELETE", own, org.key, NULL, &w); /* what stood there stays as it was said */
+	assert_int_equal(w.status, 200);
+	web_free(&w);
+	web_json(&st, "PUT", routing, org.key, js_pack("{s:[s,s]}", "allow", "slips/*", "*"), &w);
+	assert_int_equal(w.status, 200);
+	web_free(&w);
+	web_json(&st, "PUT", routing, org.key, js_pack("{s:b,s:{}}", "allowAll", 1, "aliases"), &w);
+	assert_int_equal(w.status, 200);
+}
+
+static size_t listed(const char *query, const char *first, bool more)
+{
+	auto_mem struct mem *m = mem_new();
+	auto_web struct web w = { 0 };
+	web_json(&st, "GET", mem_fmt(m, "/v1/models%s", query), org.key, NULL, &w);
+	assert_int_equal(w.status, 200);
+	assert_string_equal(js_str_or(w.json, "first_id", ""), first);
+	assert_int_equal(js_bool(w.json, "has_more", !more), more);
+	return json_array_size(js_get(w.json, "data"));
+}
+
+/* As the vendors' own lists are read: a page at a time, forth and back. */
+static void the_list_of_models_is_read_in_pages(void **s)
+{
+	(void)s;
+	gw_provider(&st, vendor, org.key, "000", "openai-chat", 1, "a b c d"); /* before all others */
+	assert_int_equal(listed("?limit=2", "000/a", true), 2);
+	assert_int_equal(listed("?limit=2&after=000/b", "000/c", true), 2);
+	assert_int_equal(listed("?limit=1&after_id=000/a", "000/b", true), 1);
+	assert_int_equal(listed("?limit=2&before_id=000/d", "000/b", true), 2);
+	assert_int_equal(listed("?before_id=000/c", "000/a", false), 2);
+	assert_int_equal(listed("?after=zzz", "", false), 0);
+	assert_true(listed("", "000/a", false) > 4);
+	auto_web struct web w = { 0 };
+	web_json(&st, "GET", "/v1/models?limit=0", org.key, NULL, &w);
+	judge_field(&st, &w, 400, "limit");
 }
 
 static void answered_by(const char *key, const char *path, const char *what)
@@ -279,6 +353,8 @@ int main(void)
 		cmocka_unit_test(a_provider_that_is_switched_off_is_used_no_more_at_any_host),
 		cmocka_unit_test(a_key_that_cools_at_one_host_is_left_alone_at_the_other),
 		cmocka_unit_test(aliases_fallbacks_and_allowlists_are_an_orgs_own),
+		cmocka_unit_test(what_leads_nowhere_is_refused_by_its_field),
+		cmocka_unit_test(the_list_of_models_is_read_in_pages),
 		cmocka_unit_test(a_runs_token_calls_for_the_run_and_within_its_budget),
 		cmocka_unit_test(no_secret_of_a_provider_is_seen_anywhere),
 	};

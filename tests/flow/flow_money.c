@@ -204,6 +204,10 @@ static void usage_is_summed_by_day_model_key_and_run(void **s)
 	assert_int_equal(js_int(row, "reasoningTokens", -1), 20);
 	get("/v1/billing/usage?to=2026-01-01T00:00:00.000Z", org.member, 0, &past);
 	assert_int_equal(json_array_size(js_get(past.json, "data")), 0);
+	auto_web struct web back = { 0 };
+	ask("GET", "/v1/billing/usage?from=2026-02-01T00:00:00Z&to=2026-01-01T00:00:00.000Z", org.member,
+	    NULL, 0, &back);
+	judge_field(&st, &back, 400, "to");
 	get("/v1/billing/usage", other.member, 0, &theirs);
 	assert_int_equal(json_array_size(js_get(theirs.json, "data")), 0);
 }

@@ -245,6 +245,20 @@ static void prepare_budget(const struct op *op, const json_t *in)
 	assert_int_equal(w.status, 200);
 }
 
+static void prepare_volume(const struct op *op, const json_t *in)
+{
+	auto_mem struct mem *m = mem_new();
+	auto_buf struct buf unused = BUF(4096);
+	if (strcmp(op->id, "purge_volume") == 0)
+		stack_sql(&st,
+		    mem_fmt(m,
+			"INSERT INTO volumes (org, kind, name, node, size_bytes) SELECT '%s', 'project', "
+			"'%s', "
+			"min(name), 1 FROM nodes",
+			org.slug, js_str(in, "project")),
+		    &unused);
+}
+
 static bool uses_up(const struct op *op)
 {
 	return str_starts(op->id, "end_") || str_starts(op->id, "delete_") || str_starts(op->id, "revoke_") ||
@@ -268,6 +282,7 @@ static void put_in_things(const struct op *op, json_t *in)
 		last->id[0] = 0;
 	prepare_sandbox(op, in);
 	prepare_budget(op, in);
+	prepare_volume(op, in);
 }
 
 /* ---- calls */
