@@ -33,9 +33,9 @@ struct gate_verdict {
 struct asking {
 	const struct gate_ask *ask;
 	const struct gate_call *call;
-	enum { ASKS, LEADS, ANSWERED } is; /* set before turn is posted */
-	sem_t turn;                        /* of one that waits */
-	int rc;                            /* -1: e, else the verdict */
+	enum asking_is { ASKS, LEADS, ANSWERED } is; /* set before turn is posted */
+	sem_t turn;                                  /* of one that waits */
+	int rc;                                      /* -1: e, else the verdict */
 	struct err e;
 	struct gate_verdict v;
 	TAILQ_ENTRY(asking) in_lane;
@@ -291,7 +291,7 @@ static struct asking *pass_on(struct gate_lane *l)
 }
 
 /* It may be gone as soon as it knows. */
-static void wake(struct asking *a, int is)
+static void wake(struct asking *a, enum asking_is is)
 {
 	a->is = is;
 	(void)sem_post(&a->turn);

@@ -190,7 +190,7 @@ static void measure(void **state)
 	for (int i = 0; i < CROWD; i++)
 		fetch_free(crowd[i].f);
 	fetch_free(f);
-	sbx_no_leaks(&stack, 10);
+	sbx_no_leaks(&stack);
 }
 
 int main(void)

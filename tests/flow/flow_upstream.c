@@ -28,8 +28,7 @@ static void ask(int client, int upstream, const char *model, bool stream, bool t
 		"\"input\":\"hello\"",
 		"\"max_tokens\":500,\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]" };
 	static const char *const tool[3] = {
-		",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"read\",\"parameters\":{\"type\":"
-		"\"object\"}}}]",
+		",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"read\",\"parameters\":{}}}]",
 		",\"tools\":[{\"type\":\"function\",\"name\":\"read\",\"parameters\":{\"type\":\"object\"}}]",
 		",\"tools\":[{\"name\":\"read\",\"input_schema\":{\"type\":\"object\"}}]"
 	};
