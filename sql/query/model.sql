@@ -207,7 +207,7 @@ RETURNING k.cool_seq, greatest(0, ceil(extract(epoch FROM k.cooled_until - clock
 
 -- name: model_rest_well
 -- As model_key_well, of the key for one model: $4.
-UPDATE model_rests k SET cool_seq = cool_seq + 1, strikes = 0, cooled_until = NULL, outcome = NULL
+UPDATE model_rests k SET cool_seq = k.cool_seq + 1, strikes = 0, cooled_until = NULL, outcome = NULL
 FROM model_keys m
 WHERE m.org = $1 AND m.id = $2 AND k.key = m.id AND k.model = $4 AND k.strikes > 0
   AND ($3::boolean OR k.cooled_until IS NULL OR k.cooled_until <= clock_timestamp())

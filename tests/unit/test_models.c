@@ -25,8 +25,8 @@ static struct pgtest *server;
 static struct pg_pool *pool;
 static struct conf *conf;
 static struct seal_key *keys;
-static struct catalog *here, *there;
 static struct mem *mem; /* of the test */
+static struct catalog *here, *there;
 static char dir[64], key_file[80], conf_file[80];
 
 static const struct principal ada = {
@@ -406,6 +406,13 @@ static void keys_are_used_in_turn_and_one_that_cools_is_passed_over(void **s) /*
 	assert_string_equal(js_str(json_array_get(row, 0), "why"), "limited");
 }
 
+static void hears(struct catalog *c, const struct provider *p, bool to_wait)
+{
+	for (int64_t end = clock_ms() + PATIENCE_MS; (waits(c, p) != 0) != to_wait && clock_ms() < end;)
+		(void)usleep(1000);
+	assert_int_equal(waits(c, p) != 0, to_wait);
+}
+
 static void a_cooldown_holds_in_every_process_and_only_grows(void **s) /* MOD-3 */
 {
 	(void)s;
@@ -415,9 +422,7 @@ static void a_cooldown_holds_in_every_process_and_only_grows(void **s) /* MOD-3 
 	assert_int_equal(waits(there, q), 0);
 	keyring_tell(here, p, &p->keys[0], "m", KEY_LIMITED, 50000);
 	assert_true(waits(here, p) > 45000);
-	int64_t end = clock_ms() + PATIENCE_MS;
-	while (waits(there, q) == 0 && clock_ms() < end)
-		(void)usleep(1000);
+	hears(there, q, true);
 	assert_true(waits(there, q) > 40000);
 	/* Who hears less does not shorten it, and a success that began before does not end it. */
 	keyring_tell(there, q, &q->keys[0], "m", KEY_FAULT, 1000);
@@ -430,10 +435,7 @@ static void a_cooldown_holds_in_every_process_and_only_grows(void **s) /* MOD-3 
 	catalog_stop(late);
 	keyring_well(here, p, &p->keys[0], "m");
 	assert_int_equal(waits(here, p), 0);
-	end = clock_ms() + PATIENCE_MS;
-	while (waits(there, q) != 0 && clock_ms() < end)
-		(void)usleep(1000);
-	assert_int_equal(waits(there, q), 0);
+	hears(there, q, false);
 }
 
 static void what_one_model_is_refused_says_nothing_of_the_others(void **s) /* MOD-3 */
@@ -445,14 +447,13 @@ static void what_one_model_is_refused_says_nothing_of_the_others(void **s) /* MO
 	keyring_tell(here, p, &p->keys[0], "m", KEY_REFUSED_MODEL, 0);
 	keyring_tell(here, p, &p->keys[0], "n/x", KEY_OK, 0);
 	assert_true(waits(here, p) > 800000 && waits_for(here, p, "n/x") == 0);
-	for (int64_t end = clock_ms() + PATIENCE_MS; waits(there, q) == 0 && clock_ms() < end;)
-		(void)usleep(1000);
+	hears(there, q, true);
 	assert_true(waits(there, q) > 800000 && waits_for(there, q, "n/x") == 0);
 	json_t *row = json_array_get(js_get(works(&ada, "get_provider", "{\"name\":\"rests\"}"), "keys"), 0);
 	assert_string_equal(js_str(row, "state"), "ready");
 	assert_string_equal(json_string_value(json_array_get(js_get(row, "restsFor"), 0)), "m");
 	keyring_well(here, p, &p->keys[0], "m");
-	assert_true(waits(here, p) == 0);
+	hears(here, p, false), hears(there, q, false);
 }
 
 static void a_cooldown_doubles_with_each_fault_and_starts_anew_after_a_success(void **s)
