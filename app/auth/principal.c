@@ -92,8 +92,9 @@ static const char *basic_password(struct mem *m, const char *text)
 /* Clients of the messages wire send their key so, when they have no Authorization. */
 static bool takes_api_key(const char *path)
 {
-	return strcmp(path, "/v1/messages") == 0 || str_starts(path, "/v1/messages/") ||
-	    str_starts(path, "/v1/models");
+	return path != NULL /* not from the command line */ &&
+	    (strcmp(path, "/v1/messages") == 0 || str_starts(path, "/v1/messages/") ||
+		str_starts(path, "/v1/models"));
 }
 
 /* The credential of the headers that count at this door, or NULL. */
