@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-char *buf_room(struct buf *b, size_t n)
+#include "base/str.h"
+
+char *buf_more(struct buf *b, size_t n)
 {
 	assert(b->max > 0 && b->max < SIZE_MAX / 4);
 	if (b->full || n > b->max - b->n) {
@@ -34,9 +36,9 @@ void buf_grew(struct buf *b, size_t n)
 	b->p[b->n] = 0;
 }
 
-int buf_add(struct buf *b, const void *p, size_t n)
+int buf_add_more(struct buf *b, const void *p, size_t n)
 {
-	char *to = buf_room(b, n);
+	char *to = buf_more(b, n);
 	if (to == NULL)
 		return -1;
 	if (n > 0)
@@ -45,27 +47,10 @@ int buf_add(struct buf *b, const void *p, size_t n)
 	return 0;
 }
 
-int buf_str(struct buf *b, const char *s)
-{
-	return buf_add(b, s, strlen(s));
-}
-
-int buf_chr(struct buf *b, char c)
-{
-	return buf_add(b, &c, 1);
-}
-
 int buf_num(struct buf *b, long long v)
 {
-	char digits[24];
-	size_t at = sizeof digits;
-	unsigned long long left = v < 0 ? 0 - (unsigned long long)v : (unsigned long long)v;
-	do
-		digits[--at] = (char)('0' + left % 10);
-	while ((left /= 10) > 0);
-	if (v < 0)
-		digits[--at] = '-';
-	return buf_add(b, digits + at, sizeof digits - at);
+	char digits[STR_NUM];
+	return buf_add(b, digits, str_num(v, digits));
 }
 
 int buf_fmt(struct buf *b, const char *fmt, ...)

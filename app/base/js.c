@@ -58,6 +58,7 @@ static const char *not_json(const char *text)
 struct reader {
 	const char *p, *end;
 	struct buf text; /* of a string with escapes */
+	int depth;       /* how many brackets are open */
 };
 
 static char peek(struct reader *r)
@@ -111,13 +112,14 @@ static bool unescape(struct reader *r)
 static bool string(struct reader *r, struct str *out)
 {
 	const char *from = ++r->p;
-	r->p += str_plain(r->p, (size_t)(r->end - r->p));
+	bool ascii = true;
+	r->p += str_plain(r->p, (size_t)(r->end - r->p), &ascii);
 	*out = (struct str){ from, (size_t)(r->p - from) };
 	if (r->p == r->end)
 		return false;
 	if (*r->p == '"') {
 		r->p++;
-		return utf8_valid(out->p, out->n) == out->n;
+		return ascii || utf8_valid(out->p, out->n) == out->n;
 	}
 	buf_reset(&r->text);
 	(void)buf_add(&r->text, from, out->n);
@@ -125,7 +127,7 @@ static bool string(struct reader *r, struct str *out)
 		r->p++;
 		if (!unescape(r))
 			return false;
-		size_t some = str_plain(r->p, (size_t)(r->end - r->p));
+		size_t some = str_plain(r->p, (size_t)(r->end - r->p), &ascii);
 		(void)buf_add(&r->text, r->p, some);
 		r->p += some;
 	}
@@ -194,6 +196,8 @@ static bool item(struct reader *r, json_t *a)
 static json_t *several(struct reader *r, json_t *made, bool (*one)(struct reader *r, json_t *to), char end)
 {
 	auto_json json_t *all = made;
+	if (++r->depth > LIMIT_JSON_DEPTH)
+		return NULL;
 	r->p++;
 	char c = peek(r);
 	if (c != end)
@@ -206,6 +210,7 @@ static json_t *several(struct reader *r, json_t *made, bool (*one)(struct reader
 	if (c != end)
 		return NULL;
 	r->p++;
+	r->depth--;
 	return steal(all);
 }
 
@@ -256,15 +261,15 @@ static void tell(const json_error_t *je, struct err *e)
 
 json_t *js_parse(const char *p, size_t n, struct err *e)
 {
+	json_error_t je;
+	json_t *v = n == 0 ? NULL : read_plain(p, n);
+	if (v != NULL)
+		return v;
 	if (js_depth(p, n) > LIMIT_JSON_DEPTH) {
 		err_set(e, ERR_BAD_REQUEST, "The JSON is nested deeper than %d levels.", LIMIT_JSON_DEPTH);
 		e->reason = "json_too_deep";
 		return NULL;
 	}
-	json_error_t je;
-	json_t *v = n == 0 ? NULL : read_plain(p, n);
-	if (v != NULL)
-		return v;
 	v = json_loadb(p, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
 	if (v == NULL)
 		tell(&je, e);

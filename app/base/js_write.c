@@ -14,20 +14,29 @@ static void escape(struct buf *b, char c)
 		(void)buf_add(b, (const char[]){ '\\', to[at - from] }, 2);
 }
 
+/* All of it stands for itself. */
+static void whole(struct buf *b, const char *p, size_t n)
+{
+	char *to = buf_room(b, n + 2);
+	if (to == NULL)
+		return;
+	to[0] = '"';
+	memcpy(to + 1, p, n);
+	to[n + 1] = '"';
+	buf_grew(b, n + 2);
+}
+
 /* It is UTF-8. */
 static void text(struct buf *b, const char *p, size_t n)
 {
-	size_t some = str_plain(p, n);
-	char *to = some == n ? buf_room(b, n + 2) : NULL;
-	if (to != NULL) {
-		to[0] = '"';
-		memcpy(to + 1, p, n);
-		to[n + 1] = '"';
-		buf_grew(b, n + 2);
+	bool ascii = true;
+	size_t some = str_plain(p, n, &ascii);
+	if (some == n) {
+		whole(b, p, n);
 		return;
 	}
 	(void)buf_chr(b, '"');
-	for (; n > 0; some = str_plain(p, n)) {
+	for (; n > 0; some = str_plain(p, n, &ascii)) {
 		(void)buf_add(b, p, some);
 		p += some;
 		n -= some;
@@ -119,6 +128,11 @@ char *js_dump(struct mem *m, const json_t *v)
 
 void js_quote(struct buf *b, const char *p, size_t n)
 {
+	bool ascii = true;
+	if (str_plain(p, n, &ascii) == n && ascii) {
+		whole(b, p, n);
+		return;
+	}
 	if (utf8_valid(p, n) == n) {
 		text(b, p, n);
 		return;

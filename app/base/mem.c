@@ -9,6 +9,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/str.h"
+
 /* The first block is what a request needs at least, and all that thousands of idle streams need; the others are for work. */
 enum { FIRST_BYTES = 1024, BLOCK_BYTES = 4000, FMT_BYTES = 256 };
 
@@ -94,6 +96,12 @@ char *mem_fmt(struct mem *m, const char *fmt, ...)
 	char *s = mem_vfmt(m, fmt, ap);
 	va_end(ap);
 	return s;
+}
+
+char *mem_num(struct mem *m, long long v)
+{
+	char digits[STR_NUM];
+	return mem_strn(m, digits, str_num(v, digits));
 }
 
 void mem_own(struct mem *m, void *obj, void (*destroy)(void *))

@@ -47,7 +47,7 @@ static const char *const secret_parts[] = {
 static bool is_row(const char *p, size_t n)
 {
 	for (const char *const *row = secret_parts; *row != NULL; row++)
-		if (strlen(*row) == n && memcmp(*row, p, n) == 0)
+		if ((*row)[0] == p[0] && strlen(*row) == n && memcmp(*row, p, n) == 0)
 			return true;
 	return false;
 }
@@ -183,6 +183,8 @@ static size_t foreign_token(const char *p, size_t n, bool in_word)
 		return 0;
 	for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
 		const struct shape *s = &shapes[i];
+		if (s->begin[0] != p[0])
+			continue;
 		size_t begin = strlen(s->begin), len = begin;
 		if (n < begin || memcmp(p, s->begin, begin) != 0)
 			continue;
@@ -284,8 +286,10 @@ static void url_user(const char *p, size_t n, struct buf *out)
 int redact_plain(const char *p, size_t n, struct buf *out)
 {
 	size_t done = 0;
-	for (size_t i = 0; i + 3 <= n; i++) {
-		if (p[i] != ':' || p[i + 1] != '/' || p[i + 2] != '/' || !scheme_before(p + done, i - done))
+	const char *colon;
+	for (size_t i = 0; i + 3 <= n && (colon = memchr(p + i, ':', n - 2 - i)) != NULL; i++) {
+		i = (size_t)(colon - p);
+		if (p[i + 1] != '/' || p[i + 2] != '/' || !scheme_before(p + done, i - done))
 			continue;
 		ssize_t user = userinfo(p + i + 3, n - i - 3);
 		if (user < 0)

@@ -9,12 +9,6 @@ struct str str_of(const char *s)
 	return (struct str){ s, s == NULL ? 0 : strlen(s) };
 }
 
-bool str_eq(struct str a, const char *b)
-{
-	size_t n = strlen(b);
-	return a.n == n && (n == 0 || memcmp(a.p, b, n) == 0);
-}
-
 bool str_cut(struct str *s, char sep, struct str *out)
 {
 	if (s->n == 0)
@@ -90,6 +84,21 @@ bool str_int(const char *s, long long min, long long max, long long *out)
 	return true;
 }
 
+size_t str_num(long long v, char out[STR_NUM])
+{
+	char digits[STR_NUM];
+	size_t at = sizeof digits;
+	unsigned long long left = v < 0 ? 0 - (unsigned long long)v : (unsigned long long)v;
+	do
+		digits[--at] = (char)('0' + left % 10);
+	while ((left /= 10) > 0);
+	if (v < 0)
+		digits[--at] = '-';
+	memcpy(out, digits + at, sizeof digits - at);
+	out[sizeof digits - at] = 0;
+	return sizeof digits - at;
+}
+
 /* Bytes of the character starting at p (n > 0): its length, 0 when invalid, -1 when cut short but possible so far. */
 static int utf8_char(const unsigned char *p, size_t n)
 {
@@ -120,23 +129,39 @@ static int utf8_char(const unsigned char *p, size_t n)
 	return len;
 }
 
-/* Eight bytes at a time, as long as none of them ends the stretch. */
-size_t str_plain(const char *p, size_t n)
+static const uint64_t ones = 0x0101010101010101, high = 0x8080808080808080;
+
+/* The first byte of w, as it was loaded, that is a quote, a backslash or a control character; 8: none is. */
+static size_t stops(uint64_t w)
 {
-	const uint64_t ones = 0x0101010101010101, high = 0x8080808080808080;
-	uint64_t w;
-	size_t i = 0;
-	for (; n - i >= 8; i += 8) {
+	uint64_t quote = w ^ (ones * '"'), back = w ^ (ones * '\\');
+	/* A byte of x - ones whose high bit is set where x has it clear was 0 (or follows one that was, so the first is true). */
+	uint64_t stop = high &
+	    (((quote - ones) & ~quote) | ((back - ones) & ~back) | ((w - ones * 0x20) & ~w));
+	return stop == 0 ? 8 : (size_t)__builtin_ctzll(stop) / 8;
+}
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the first byte is the lowest");
+
+/* Eight bytes at a time; the last ones of a longer text once more with those before them. */
+size_t str_plain(const char *p, size_t n, bool *ascii)
+{
+	uint64_t w, seen = 0;
+	size_t i = 0, at = 8;
+	for (; n - i >= 8 && at == 8; i += at) {
 		memcpy(&w, p + i, 8);
-		uint64_t quote = w ^ (ones * '"'), back = w ^ (ones * '\\');
-		/* A byte of x - ones whose high bit is set where x has it clear was 0 (or follows one that was). */
-		uint64_t stop = ((quote - ones) & ~quote) | ((back - ones) & ~back) |
-		    ((w - ones * 0x20) & ~w);
-		if ((stop & high) != 0)
-			break;
+		seen |= w;
+		at = stops(w);
 	}
-	while (i < n && p[i] != '"' && p[i] != '\\' && (unsigned char)p[i] >= 0x20)
-		i++;
+	if (at == 8 && i < n && n > 8) {
+		memcpy(&w, p + n - 8, 8);
+		seen |= w;
+		i = n - 8 + stops(w);
+	} else if (at == 8) {
+		for (; i < n && p[i] != '"' && p[i] != '\\' && (unsigned char)p[i] >= 0x20; i++)
+			seen |= (unsigned char)p[i];
+	}
+	*ascii = *ascii && (seen & high) == 0;
 	return i;
 }
 
@@ -147,7 +172,7 @@ static size_t ascii(const char *p, size_t n)
 	size_t i = 0;
 	for (; n - i >= 8; i += 8) {
 		memcpy(&w, p + i, 8);
-		if ((w & 0x8080808080808080) != 0)
+		if ((w & high) != 0)
 			break;
 	}
 	return i;

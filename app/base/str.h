@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/types.h>
 
 /* Bytes owned by somebody else; may hold NULs. */
@@ -13,7 +14,12 @@ struct str {
 };
 
 struct str str_of(const char *s); /* NULL becomes empty */
-bool str_eq(struct str a, const char *b);
+/* Here, so that the length of a literal is known where it is compared: readers ask this of each key for every name they know. */
+static inline bool str_eq(struct str a, const char *b)
+{
+	size_t n = strlen(b);
+	return a.n == n && (n == 0 || memcmp(a.p, b, n) == 0);
+}
 /* Take what stands before the first `sep` off the front of s; false when s is empty (nothing left to take). */
 bool str_cut(struct str *s, char sep, struct str *out);
 /* As read(2), off the front of a struct str; 0: nothing is left. For callbacks that ask for a body. */
@@ -32,8 +38,12 @@ bool str_int(const char *s, long long min, long long max, long long *out);
 
 /* Length of the longest prefix of p[0..n) that is whole, valid UTF-8 (RFC 3629). */
 size_t utf8_valid(const char *p, size_t n);
-/* How many bytes at the front of p[0..n) stand for themselves in a JSON string: up to a quote, a backslash or a control character. */
-size_t str_plain(const char *p, size_t n);
+/* v in decimal digits, with a NUL behind them; their number. printf would take ten times as long. */
+enum { STR_NUM = 21 };
+size_t str_num(long long v, char out[STR_NUM]);
+/* How many bytes at the front of p[0..n) stand for themselves in a JSON string: up to a quote, a backslash or a control character.
+ * *ascii becomes false where one of them, or (so it is no more than a hint) one soon behind them, is beyond ASCII. */
+size_t str_plain(const char *p, size_t n, bool *ascii);
 /*
  * Bytes at the end of p[0..n) that begin a character and may be completed by what follows (0..3);
  * bytes that can never become valid are not counted.

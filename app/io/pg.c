@@ -345,5 +345,5 @@ int pg_col(const struct pg_res *r, const char *name)
 
 const char *pg_num(struct mem *m, long long v)
 {
-	return mem_fmt(m, "%lld", v);
+	return mem_num(m, v);
 }

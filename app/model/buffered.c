@@ -22,7 +22,7 @@ static enum verdict send_bytes(struct attempt *a, const char *p, size_t n)
 {
 	struct call *k = a->k;
 	k->c->reply->unbuffered = false; /* one value: a slow client is nginx's matter */
-	reply_header(k->c, "Content-Length", mem_fmt(k->c->mem, "%zu", n));
+	reply_header(k->c, "Content-Length", mem_num(k->c->mem, (long long)n));
 	reply_header(k->c, "Cache-Control", "no-store");
 	(void)call_reply_begin(k, 200, "application/json");
 	if (reply_write(k->c, p, n) != 0)

@@ -9,7 +9,7 @@
 
 static void number(struct ctx *c, const char *name, long long v)
 {
-	reply_header(c, name, mem_fmt(c->mem, "%lld", v));
+	reply_header(c, name, mem_num(c->mem, v));
 }
 
 /* The names that the vendors' own clients read. Nothing is said of what is not limited. */

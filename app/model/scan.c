@@ -23,7 +23,8 @@ static void blanks(struct scan *s)
 
 char scan_peek(struct scan *s)
 {
-	blanks(s);
+	if (s->p < s->end && *s->p <= ' ')
+		blanks(s);
 	if (s->bad || s->p == s->end)
 		return 0;
 	return *s->p;
@@ -65,9 +66,9 @@ static bool escape_ok(struct scan *s, const char **at)
 static bool string(struct scan *s, struct scan_text *out)
 {
 	const char *p = ++s->p, *from = p;
-	bool escaped = false;
+	bool escaped = false, ascii = true;
 	for (;;) {
-		p += str_plain(p, (size_t)(s->end - p));
+		p += str_plain(p, (size_t)(s->end - p), &ascii);
 		if (p == s->end || (unsigned char)*p < 0x20)
 			return fail(s);
 		if (*p == '"')

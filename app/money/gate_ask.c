@@ -9,6 +9,7 @@
 
 #include "base/crash.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "money/balance.h"
 #include "money/gate_int.h"
 #include "sql/money.h"
@@ -205,11 +206,11 @@ static void not_alone(struct gate *g, const char *org)
 static struct pg_res *ask_alone(struct gate *g, const struct asking *a, struct err *e)
 {
 	const struct gate_call *c = a->call;
-	char amount[NUMBER_BYTES], tokens[NUMBER_BYTES];
+	char amount[STR_NUM], tokens[STR_NUM];
 	auto_buf struct buf limits = BUF(ARRAY_BYTES);
 	settings(g->o.conf, &limits);
-	(void)snprintf(amount, sizeof amount, "%lld", a->ask->worst_millicents);
-	(void)snprintf(tokens, sizeof tokens, "%lld", a->ask->worst_tokens);
+	(void)str_num(a->ask->worst_millicents, amount);
+	(void)str_num(a->ask->worst_tokens, tokens);
 	auto_pg struct pg *db = pg_take(g->o.db, GATE_TAKE_MS, e);
 	return db == NULL
 	    ? NULL

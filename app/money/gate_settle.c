@@ -26,10 +26,11 @@ void gate_array(struct buf *b, const char *s)
 		return;
 	}
 	(void)buf_chr(b, '"');
-	for (; *s != 0; s++) {
+	for (size_t some; *s != 0; s += some) {
 		if (*s == '"' || *s == '\\')
 			(void)buf_chr(b, '\\');
-		(void)buf_chr(b, *s);
+		some = 1 + strcspn(s + 1, "\"\\");
+		(void)buf_add(b, s, some);
 	}
 	(void)buf_chr(b, '"');
 }

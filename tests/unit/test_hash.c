@@ -191,6 +191,23 @@ static void test_times_are_rfc_3339_in_utc_with_milliseconds(void **state)
 	assert_string_equal(text, "2099-12-31T23:59:59.999Z");
 }
 
+/* A file's times may be any number. */
+static void a_time_that_four_digits_of_a_year_cannot_say_is_cut(void **state)
+{
+	(void)state;
+	char text[CLOCK_TEXT];
+	clock_rfc3339(-1, text);
+	assert_string_equal(text, "1969-12-31T23:59:59.999Z");
+	clock_rfc3339(-1000, text);
+	assert_string_equal(text, "1969-12-31T23:59:59.000Z");
+	clock_rfc3339(INT64_MIN, text);
+	assert_string_equal(text, "0000-01-01T00:00:00.000Z");
+	clock_rfc3339(253402300800000, text);
+	assert_string_equal(text, "9999-12-31T23:59:59.999Z");
+	clock_rfc3339(INT64_MAX, text);
+	assert_string_equal(text, "9999-12-31T23:59:59.999Z");
+}
+
 static void test_a_deadline_never_has_less_than_nothing_left(void **state)
 {
 	(void)state;
@@ -240,6 +257,7 @@ int main(void)
 		cmocka_unit_test(
 		    test_no_two_ids_are_alike_though_made_in_the_same_millisecond_by_several_threads),
 		cmocka_unit_test(test_times_are_rfc_3339_in_utc_with_milliseconds),
+		cmocka_unit_test(a_time_that_four_digits_of_a_year_cannot_say_is_cut),
 		cmocka_unit_test(test_a_deadline_never_has_less_than_nothing_left),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

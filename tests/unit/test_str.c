@@ -228,9 +228,44 @@ static void test_a_slug_is_letters_digits_and_single_dashes_and_never_too_long(v
 	}
 }
 
+static void a_number_is_what_printf_writes(void **state)
+{
+	(void)state;
+	static const long long numbers[] = { 0, 1, -1, 9, 10, 99, 100, 1234567890123, LLONG_MAX, LLONG_MIN };
+	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+		char got[STR_NUM], want[STR_NUM];
+		int n = snprintf(want, sizeof want, "%lld", numbers[i]);
+		assert_int_equal(str_num(numbers[i], got), n);
+		assert_string_equal(got, want);
+	}
+}
+
+/* Every byte at every place of texts of every length about a word of the machine, whatever stands around it. */
+static void a_plain_stretch_ends_where_it_should(void **state)
+{
+	(void)state;
+	char text[40];
+	for (size_t n = 1; n <= 26; n++)
+		for (size_t at = 0; at < n; at++)
+			for (int c = 0; c < 256; c++) {
+				bool ascii = true, ends = c < 0x20 || c == '"' || c == '\\';
+				memset(text, 'a', sizeof text);
+				text[at] = (char)c;
+				if (str_plain(text, n, &ascii) != (ends ? at : n))
+					fail_msg("%02x at %zu of %zu", (unsigned)c, at, n);
+				assert_int_equal(ascii, c < 0x80);
+				text[n - 1] = (char)0x80;
+				ascii = true;
+				(void)str_plain(text, n, &ascii);
+				assert_true(!ascii || (ends && at < n - 1));
+			}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_number_is_what_printf_writes),
+		cmocka_unit_test(a_plain_stretch_ends_where_it_should),
 		cmocka_unit_test(test_every_code_point_is_valid_and_every_cut_of_it_is_a_tail),
 		cmocka_unit_test(test_every_sequence_of_up_to_three_bytes_is_judged_as_the_code_points_say),
 		cmocka_unit_test(test_a_stream_cut_anywhere_comes_out_whole_when_its_tails_are_held_back),
