@@ -85,46 +85,64 @@ static void escape(const char *p, size_t n, struct buf *out)
 	}
 }
 
+/* Without quotes stand ASCII texts only. */
+static bool is_bare(struct str s)
+{
+	size_t i = 0;
+	while (i < s.n && s.p[i] > ' ' && s.p[i] != '"' && s.p[i] != '=' && s.p[i] != '\\' && s.p[i] != 0x7f)
+		i++;
+	return i == s.n && s.n > 0;
+}
+
 /* What a line's values pass, one after the other: after redaction, and escaped. */
 struct scratch {
 	struct buf clean, text;
 };
 
-static void value(const char *key, const char *v, struct scratch *s)
+/* As it stands between quotes; *bare: it needs none. Most values stand for themselves. */
+static struct str value(const char *key, const char *v, struct scratch *s, bool *bare)
 {
 	buf_reset(&s->clean);
-	buf_reset(&s->text);
 	if (redact_key(key) || redact_text(v, strnlen(v, INPUT_BYTES), &s->clean) != 0) {
 		buf_reset(&s->clean);
 		(void)buf_str(&s->clean, "[redacted]");
 	}
-	escape(buf_c(&s->clean), s->clean.n, &s->text);
-}
-
-static bool bare(const char *p)
-{
-	for (; *p != 0; p++)
-		if (*p <= ' ' || *p == '"' || *p == '=' || *p == '\\' || *p == 0x7f)
-			return false;
-	return true;
+	struct str all = { buf_c(&s->clean), s->clean.n };
+	bool whole = all.n <= VALUE_BYTES - 8 && plain(all.p, all.n) == all.n;
+	if (!whole) {
+		buf_reset(&s->text);
+		escape(all.p, all.n, &s->text);
+		all = (struct str){ buf_c(&s->text), s->text.n };
+	}
+	*bare = is_bare(all);
+	return all;
 }
 
 /* A pair that does not fit is left out as a whole; a shorter one after it may still fit. */
 static void pair(struct buf *line, bool json, const char *key, const char *v, struct scratch *s)
 {
-	value(key, v, s);
-	size_t before = line->n;
-	bool quoted = json || s->text.n == 0 || !bare(buf_c(&s->text));
-	(void)buf_str(line, before == 0 ? (json ? "{" : "") : json ? "," : " ");
-	(void)buf_str(line, json ? "\"" : "");
-	(void)buf_str(line, key);
-	(void)buf_str(line, json ? "\":" : "=");
-	(void)buf_str(line, quoted ? "\"" : "");
-	(void)buf_add(line, buf_c(&s->text), s->text.n);
-	(void)buf_str(line, quoted ? "\"" : "");
-	if (line->full)
-		line->p[line->n = before] = 0;
+	bool bare, follows = line->n > 0;
+	struct str text = value(key, v, s, &bare);
+	bool quoted = json || !bare;
+	size_t key_n = strlen(key), n = (json || follows) + key_n + 1 + text.n + 2 * json + 2 * quoted;
+	char *at = buf_room(line, n);
 	line->full = false;
+	if (at == NULL)
+		return;
+	if (json || follows)
+		*at++ = !follows ? '{' : json ? ',' : ' ';
+	if (json)
+		*at++ = '"';
+	at = mempcpy(at, key, key_n);
+	if (json)
+		*at++ = '"';
+	*at++ = json ? ':' : '=';
+	if (quoted)
+		*at++ = '"';
+	at = mempcpy(at, text.p, text.n);
+	if (quoted)
+		*at = '"';
+	buf_grew(line, n);
 }
 
 void log_kv(enum log_level level, const char *msg, ...)
