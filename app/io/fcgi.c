@@ -301,6 +301,7 @@ static struct fcgi *core_new(const struct fcgi_opts *o, int listen_fd, int stop_
 {
 	struct fcgi *f = xcalloc(1, sizeof *f);
 	f->o = *o;
+	f->routes = routes_new(o->tables);
 	f->listen_fd = listen_fd;
 	f->stop_fd = stop_fd;
 	f->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -316,6 +317,7 @@ static struct fcgi *core_new(const struct fcgi_opts *o, int listen_fd, int stop_
 
 static void core_free(struct fcgi *f)
 {
+	routes_free(f->routes);
 	(void)close(f->stop_fd);
 	if (f->spare_fd >= 0)
 		(void)close(f->spare_fd);

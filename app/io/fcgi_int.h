@@ -55,6 +55,7 @@ struct fcgi_call {
 
 struct fcgi {
 	struct fcgi_opts o;
+	struct routes *routes;  /* of o.tables */
 	int listen_fd, stop_fd; /* stop_fd: an eventfd, readable once draining */
 	int seat_fd;            /* an epoll: what those who sit wait for */
 	int spare_fd;           /* kept for when there is no other */

@@ -119,7 +119,7 @@ static int take_route(struct fcgi_call *k, struct route_match *m, struct err *e)
 	const char *raw = fcgi_param(k, "REQUEST_URI");
 	if (take_path(k, e) != 0)
 		return -1;
-	int rc = route_find(k->f->o.tables, k->c.method, k->c.path, k->c.door, m, &none);
+	int rc = route_find(k->f->routes, k->c.method, k->c.path, k->c.door, m, &none);
 	if (raw != NULL && route_raw(raw, m->route, e) != 0)
 		return -1;
 	if (rc != 0)
@@ -166,9 +166,12 @@ static void log_request(struct fcgi_call *k, const struct err *e)
 	int64_t us = now_us() - k->started_us;
 	const struct fcgi_opts *o = &k->f->o;
 	const char *org = k->c.who != NULL && o->org_of != NULL ? o->org_of(k->c.who) : NULL;
-	char status[8], ms[24];
-	(void)snprintf(status, sizeof status, "%d", k->reply.status);
-	(void)snprintf(ms, sizeof ms, "%lld.%03lld", (long long)us / 1000, (long long)us % 1000);
+	char status[STR_NUM], ms[STR_NUM + 4];
+	(void)str_num(k->reply.status, status);
+	/* The thousandths have three digits: of 1000 and them the first gives way to the point. */
+	char *after = ms + str_num(us / 1000, ms);
+	(void)str_num(1000 + us % 1000, after);
+	*after = '.';
 	log_kv(k->reply.status >= 500 ? LOG_WARN_ : LOG_INFO_, "request", "id", k->request_id, "org", org,
 	    "op", k->op == NULL ? NULL : k->op->id, "method", k->c.method, "path",
 	    k->op == NULL ? k->c.path : NULL, "status", status, "ms", ms, "gone", k->gone ? "true" : NULL,

@@ -173,6 +173,8 @@ static void check_arr(const struct check *k, const struct param *p, const char *
 	const json_t *item;
 	json_array_foreach(v, i, item) {
 		path_t at;
+		if (p->fields->type == T_ANY && !json_is_null(item))
+			continue; /* nothing can be wrong with it */
 		(void)snprintf(at, sizeof at, "%s[%zu]", path, i);
 		/* In an array null is a value, and never the wanted one. */
 		if (json_is_null(item) && !p->fields->nullable)
@@ -273,6 +275,10 @@ static void check_fields(const struct check *k, const struct param *schema, cons
 	json_object_foreach((json_t *)(uintptr_t)v, key, field) {
 		const struct param *p = param_find(schema, key);
 		path_t at;
+		if (p != NULL && path[0] == 0) {
+			check_value(k, p, p->name, field);
+			continue;
+		}
 		(void)snprintf(at, sizeof at, "%s%s%.*s", path, path[0] != 0 ? "." : "", KEY_SHOWN, key);
 		if (p != NULL)
 			check_value(k, p, at, field);

@@ -199,9 +199,17 @@ struct route_match {
 	/* On ERR_METHOD an op of that path, on ERR_NOT_FOUND one that it is below of, in whose form the error is told; or NULL. */
 	const struct op *near;
 };
-/* Find the op of a method and decoded path among tables (ended by NULL): ERR_NOT_FOUND or ERR_METHOD otherwise. A literal
- * segment beats a parameter. HEAD is GET. Only ops of that door match. */
-int route_find(const struct op *const *tables, const char *method, const char *path, enum op_door door,
+/* The routes of tables (ended by NULL), which are not copied. */
+struct routes;
+void routes_free(struct routes *r);
+struct routes *routes_new(const struct op *const *tables) MADE_FOR(routes_free);
+static inline void auto_routesp(struct routes **p)
+{
+	routes_free(*p);
+}
+/* Find the op of a method and decoded path: ERR_NOT_FOUND or ERR_METHOD otherwise. A literal segment beats a parameter. HEAD is
+ * GET. Only ops of that door match. */
+int route_find(const struct routes *all, const char *method, const char *path, enum op_door door,
     struct route_match *m, struct err *e);
 /*
  * What a client wrote (path and query, still encoded; nginx's $request_uri), before anybody merged slashes or decoded: an empty

@@ -26,13 +26,28 @@ static const struct op two_ops[] = {
 	{ 0 },
 };
 static const struct op *const tables[] = { one_ops, two_ops, NULL };
+static struct routes *routes;
+
+static int begin(void **s)
+{
+	(void)s;
+	routes = routes_new(tables);
+	return 0;
+}
+
+static int end(void **s)
+{
+	(void)s;
+	routes_free(routes);
+	return 0;
+}
 
 static const char *found(
     const char *method, const char *path, enum op_door door, json_t **params, struct err *e)
 {
 	struct route_match m;
 	*e = (struct err){ 0 };
-	if (route_find(tables, method, path, door, &m, e) != 0) {
+	if (route_find(routes, method, path, door, &m, e) != 0) {
 		assert_null(m.path_params);
 		return NULL;
 	}
@@ -103,11 +118,11 @@ static void a_wrong_method_is_405_with_the_methods_of_that_path(void **s)
 	(void)s;
 	struct route_match m;
 	struct err e = { 0 };
-	assert_int_equal(route_find(tables, "PUT", "/v1/things/abc", DOOR_PUBLIC, &m, &e), -1);
+	assert_int_equal(route_find(routes, "PUT", "/v1/things/abc", DOOR_PUBLIC, &m, &e), -1);
 	assert_int_equal(e.code, ERR_METHOD);
 	assert_string_equal(m.allow, "GET, HEAD, DELETE");
 	err_clear(&e);
-	assert_int_equal(route_find(tables, "GET", "/v1/things/make", DOOR_PUBLIC, &m, &e), -1);
+	assert_int_equal(route_find(routes, "GET", "/v1/things/make", DOOR_PUBLIC, &m, &e), -1);
 	assert_string_equal(m.allow, "POST");
 }
 
@@ -314,5 +329,5 @@ int main(void)
 		    what_was_written_is_a_path_without_empty_or_dot_segments_and_encoded_slashes),
 		cmocka_unit_test(the_rest_of_a_path_may_hold_encoded_slashes),
 	};
-	return cmocka_run_group_tests_name("route", tests, NULL, NULL);
+	return cmocka_run_group_tests_name("route", tests, begin, end);
 }
