@@ -413,21 +413,14 @@ static void a_killed_api_is_settled_by_what_is_known(void **s)
 static int setup(void **s)
 {
 	(void)s;
-	char conf[1200];
-	http_setup();
-	fake = fakemodel_start();
-	gw_times(fake);
-	gw_conf(fake, conf);
-	(void)strcat(conf, "\nBILLING_MODE=closed\nBILLING_REAP_S=5");
-	stack_up(&st, 2, 1, 1, conf);
+	fake = gw_up(&st, 2, 1, "BILLING_MODE=closed\nBILLING_REAP_S=5");
 	return 0;
 }
 
 static int teardown(void **s)
 {
 	(void)s;
-	stack_down(&st);
-	fakemodel_end(fake);
+	gw_down(&st, fake);
 	return 0;
 }
 

@@ -313,11 +313,7 @@ static void s16_the_answer_names_who_gave_it_and_only_that_is_charged(void **s)
 static int setup(void **s)
 {
 	(void)s;
-	char conf[1000];
-	fake = fakemodel_start();
-	gw_times(fake);
-	gw_conf(fake, conf);
-	stack_up(&st, 2, 1, 1, conf);
+	fake = gw_up(&st, 2, 1, NULL);
 	stack_org(&st, &org);
 	gw_provider(&st, fake, org.key, "spare", "openai-chat", 1, "ok");
 	return 0;
@@ -326,8 +322,7 @@ static int setup(void **s)
 static int teardown(void **s)
 {
 	(void)s;
-	stack_down(&st);
-	fakemodel_end(fake);
+	gw_down(&st, fake);
 	return 0;
 }
 

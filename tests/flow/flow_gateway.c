@@ -503,12 +503,7 @@ static void a_model_is_shown_to_both_vendors_clients(void **s)
 static int setup(void **s)
 {
 	(void)s;
-	char conf[1000];
-	http_setup();
-	fake = fakemodel_start();
-	gw_times(fake);
-	gw_conf(fake, conf);
-	stack_up(&st, 2, 0, 1, conf);
+	fake = gw_up(&st, 2, 0, NULL);
 	stack_org(&st, &org);
 	gw_provider(&st, fake, org.key, "spare", "openai-chat", 1, "ok");
 	return 0;
@@ -517,8 +512,7 @@ static int setup(void **s)
 static int teardown(void **s)
 {
 	(void)s;
-	stack_down(&st);
-	fakemodel_end(fake);
+	gw_down(&st, fake);
 	return 0;
 }
 

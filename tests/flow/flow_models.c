@@ -330,11 +330,7 @@ static void no_secret_of_a_provider_is_seen_anywhere(void **s) /* SEC-6 */
 static int setup(void **s)
 {
 	(void)s;
-	char conf[1000];
-	vendor = fakemodel_start();
-	gw_times(vendor);
-	gw_conf(vendor, conf);
-	stack_up(&st, 2, 1, 1, conf);
+	vendor = gw_up(&st, 2, 1, NULL);
 	stack_org(&st, &org);
 	return 0;
 }
@@ -342,8 +338,7 @@ static int setup(void **s)
 static int teardown(void **s)
 {
 	(void)s;
-	stack_down(&st);
-	fakemodel_end(vendor);
+	gw_down(&st, vendor);
 	return 0;
 }
 

@@ -221,15 +221,9 @@ static void thousands_of_calls_leave_nothing_in_the_api(void **s)
 static int setup(void **s)
 {
 	(void)s;
-	char conf[1200];
-	fake = fakemodel_start();
-	gw_times(fake);
-	gw_conf(fake, conf);
-	size_t n = strlen(conf);
-	/* Waiting is not what is tried here. */
-	(void)snprintf(conf + n, sizeof conf - n, "\nMODEL_RETRY_WAIT_MS=20\nMODEL_ATTEMPTS=2");
 	(void)setenv("STACK_BIN", "build/release", 0);
-	stack_up(&st, 1, 0, 1, conf);
+	/* Waiting is not what is tried here. */
+	fake = gw_up(&st, 1, 0, "MODEL_RETRY_WAIT_MS=20\nMODEL_ATTEMPTS=2");
 	stack_org(&st, &org);
 	gw_provider(&st, fake, org.key, "plain", "openai-chat", 1, "ok tools gzip endless silent");
 	gw_provider(&st, fake, org.key, "anthropic", "anthropic", 1, "ok");
@@ -245,8 +239,7 @@ static int setup(void **s)
 static int teardown(void **s)
 {
 	(void)s;
-	stack_down(&st);
-	fakemodel_end(fake);
+	gw_down(&st, fake);
 	return 0;
 }
 

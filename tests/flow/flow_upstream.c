@@ -213,12 +213,7 @@ static void who_has_no_key_has_none_that_rests(void **s)
 static int setup(void **s)
 {
 	(void)s;
-	char conf[1000];
-	http_setup();
-	fake = fakemodel_start();
-	gw_times(fake);
-	gw_conf(fake, conf);
-	stack_up(&st, 2, 0, 1, conf);
+	fake = gw_up(&st, 2, 0, NULL);
 	stack_org(&st, &org);
 	for (int i = 0; i < 3; i++)
 		gw_provider(&st, fake, org.key, names[i], wires[i], 1,
@@ -230,8 +225,7 @@ static int setup(void **s)
 static int teardown(void **s)
 {
 	(void)s;
-	stack_down(&st);
-	fakemodel_end(fake);
+	gw_down(&st, fake);
 	return 0;
 }
 

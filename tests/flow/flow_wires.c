@@ -416,12 +416,7 @@ static void a_minute_that_is_used_up_is_told_by_the_vendors_names(void **s)
 static int setup(void **s)
 {
 	(void)s;
-	char conf[1200];
-	fake = fakemodel_start();
-	gw_times(fake);
-	gw_conf(fake, conf);
-	(void)strcat(conf, "\nBILLING_MODE=closed\nMODEL_ATTEMPTS=1");
-	stack_up(&st, 1, 0, 1, conf);
+	fake = gw_up(&st, 1, 0, "BILLING_MODE=closed\nMODEL_ATTEMPTS=1");
 	stack_org(&st, &org);
 	const char *const args[] = { "org", "credit", org.slug, "100usd", "--key", "first", NULL };
 	stack_cli(&st, args, NULL);
@@ -433,8 +428,7 @@ static int setup(void **s)
 static int teardown(void **s)
 {
 	(void)s;
-	stack_down(&st);
-	fakemodel_end(fake);
+	gw_down(&st, fake);
 	return 0;
 }
 

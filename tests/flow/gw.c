@@ -10,6 +10,7 @@
 #include "base/js.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "io/http.h"
 
 enum { STRETCH_MAX = 8 }; /* so that the longest fault is over within a client's patience */
 
@@ -41,6 +42,24 @@ void gw_times(struct fakemodel *f)
 		.down_ms = 3000,
 		.token_ms = 0,
 		.retry_after_s = 2 });
+}
+
+struct fakemodel *gw_up(struct stack *s, int apis, int runners, const char *conf)
+{
+	char lines[1000];
+	auto_mem struct mem *m = mem_new();
+	http_setup();
+	struct fakemodel *f = fakemodel_start();
+	gw_times(f);
+	gw_conf(f, lines);
+	stack_up(s, apis, runners, 1, conf == NULL ? lines : mem_fmt(m, "%s\n%s", lines, conf));
+	return f;
+}
+
+void gw_down(struct stack *s, struct fakemodel *f)
+{
+	stack_down(s);
+	fakemodel_end(f);
 }
 
 /* "name>fallback,fallback" */

@@ -11,6 +11,9 @@ int gw_ms(int ms);
 /* Settings with which the vendor's faults take a twentieth of their time (the ratios are those of the defaults), and its port is allowed. */
 void gw_conf(const struct fakemodel *f, char out[1000]);
 void gw_times(struct fakemodel *f);
+/* A stack with gw_conf and the lines of conf (NULL: none), and its vendor, with gw_times; gw_down ends both. */
+struct fakemodel *gw_up(struct stack *s, int apis, int runners, const char *conf);
+void gw_down(struct stack *s, struct fakemodel *f);
 /* A provider of the org's, on wire, with n_keys keys; models: names as the vendor calls them, by spaces, each "name" or
  * "name>fallback,fallback". Prices are 100 000 millicents a million tokens in, 200 000 out. */
 void gw_provider(const struct stack *s, const struct fakemodel *f, const char *key, const char *name,
