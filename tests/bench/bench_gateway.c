@@ -97,6 +97,23 @@ static void added(const struct bench_side *sides, const int at[PEERS])
 	    (sides[at[PEER_PORTKEY_TLS]].p50_us - sides[at[PEER_UPSTREAM]].p50_us) / 1000, "ms");
 }
 
+/* Calls a second, and the most that they could be here: clients, upstream and nginx share the processors with whoever is measured, and
+ * nginx alone does for a call what each of them needs at least. */
+static void of_portkey(const struct bench_side *sides, const int at[PEERS])
+{
+	double plain_us = sides[at[PEER_PORTKEY]].us, tls_us = sides[at[PEER_PORTKEY_TLS]].us;
+	bench_at_least("calls a second, 16 clients, of portkey's, which is asked in plain HTTP",
+	    plain_us / sides[at[PEER_GATEHOUSE]].us, 10, "×");
+	bench_at_least(
+	    "… of portkey's behind nginx with the same TLS", tls_us / sides[at[PEER_GATEHOUSE]].us, 10, "×");
+	bench_note("… what nginx proxy_pass alone reaches here, both in plain HTTP",
+	    plain_us / sides[at[PEER_PROXY]].us, "×");
+	bench_note(
+	    "… and with TLS, of portkey's in plain HTTP", plain_us / sides[at[PEER_PROXY_TLS]].us, "×");
+	bench_note("CPU of portkey a call, 16 clients, of the api's",
+	    sides[at[PEER_PORTKEY]].cpu_us[0] / sides[at[PEER_GATEHOUSE]].cpu_us[0], "×");
+}
+
 static void compare(const struct round_of *r)
 {
 	struct target t[PEERS];
@@ -107,13 +124,8 @@ static void compare(const struct round_of *r)
 	bench_at_most(r->what, sides[at[PEER_GATEHOUSE]].cpu_us[0], r->cpu_wanted, "µs");
 	if (r->n == 1 && r->ask == ASK_WHOLE)
 		added(sides, at);
-	if (r->n > 1 && at[PEER_PORTKEY] >= 0) {
-		double ours_us = sides[at[PEER_GATEHOUSE]].us;
-		bench_at_least("calls a second, 16 clients, of portkey's, which is asked in plain HTTP",
-		    sides[at[PEER_PORTKEY]].us / ours_us, 10, "×");
-		bench_at_least("… of portkey's behind nginx with the same TLS",
-		    sides[at[PEER_PORTKEY_TLS]].us / ours_us, 10, "×");
-	}
+	if (r->n > 1 && at[PEER_PORTKEY] >= 0)
+		of_portkey(sides, at);
 	for (size_t i = 0; i < n; i++)
 		target_close(&t[i]);
 }
