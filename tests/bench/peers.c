@@ -311,6 +311,7 @@ void target_open(struct target *t, enum peer p, enum ask ask, int n, int count)
 	    ask == ASK_PACED ? peers.paced_port : peers.port[PEER_UPSTREAM], asks[ask].base);
 	for (int i = 0; i < n; i++) {
 		t->f[i] = fetch_new(&t->at, p == PEER_GATEHOUSE ? org->key : "sk-1");
+		fetch_http_1(t->f[i]); /* as the vendors' own packages ask, whichever side */
 		if (p != PEER_PORTKEY && p != PEER_PORTKEY_TLS)
 			continue;
 		fetch_header(t->f[i], "x-portkey-provider: openai");
