@@ -30,6 +30,7 @@ enum {
 	OUTCOME_BYTES = 32,
 	SPAN_ROOM = 2048, /* of most */
 	ROWS_BYTES = 512 << 20,
+	ROWS_KEPT_BYTES = 1 << 20, /* of the memory for them, from batch to batch */
 };
 
 /* A span on its way, and what else is told of it. */
@@ -65,7 +66,8 @@ struct series {
 struct observe {
 	struct pg_pool *db;
 	int keep_hours;
-	int64_t prune_at_ms; /* the keeping thread's */
+	int64_t prune_at_ms; /* the keeping thread's, as the next */
+	struct buf rows;
 	const char *url, *ca_file;
 	struct secret *key;
 	struct pipe keep, export;
@@ -198,6 +200,20 @@ static void prune(struct observe *o, struct pg *db)
 	o->prune_at_ms = clock_ms() + (more ? 0 : PRUNE_EVERY_MS);
 }
 
+static struct pg_res *put_rows(struct observe *o, struct pg *db, struct item **spans, size_t n, struct err *e)
+{
+	buf_reset(&o->rows);
+	for (size_t i = 0; i < n; i++) {
+		(void)buf_chr(&o->rows, i == 0 ? '[' : ',');
+		(void)buf_str(&o->rows, spans[i]->text);
+	}
+	(void)buf_chr(&o->rows, ']');
+	struct pg_res *r = PG(db, &q_span_put, e, buf_c(&o->rows));
+	if (o->rows.cap > ROWS_KEPT_BYTES)
+		buf_free(&o->rows);
+	return r;
+}
+
 static size_t keep(struct pipe *p, struct item **spans, size_t n)
 {
 	struct err e = { 0 };
@@ -210,13 +226,7 @@ static size_t keep(struct pipe *p, struct item **spans, size_t n)
 	prune(o, db);
 	if (n == 0)
 		return 0;
-	auto_buf struct buf rows = BUF(ROWS_BYTES);
-	for (size_t i = 0; i < n; i++) {
-		(void)buf_chr(&rows, i == 0 ? '[' : ',');
-		(void)buf_str(&rows, spans[i]->text);
-	}
-	(void)buf_chr(&rows, ']');
-	auto_res struct pg_res *r = o->keep_hours == 0 ? NULL : PG(db, &q_span_put, &e, buf_c(&rows));
+	auto_res struct pg_res *r = o->keep_hours == 0 ? NULL : put_rows(o, db, spans, n, &e);
 	if (r == NULL && o->keep_hours > 0 && e.code == ERR_UNAVAILABLE)
 		return 0; /* PostgreSQL is away: they wait, as long as there is room */
 	if (r == NULL && o->keep_hours > 0) {
@@ -461,6 +471,7 @@ struct observe *observe_start(const struct conf *conf, struct pg_pool *db, struc
 	o->keep_hours = (int)conf_int(conf, "TRACE_KEEP_HOURS");
 	o->url = url;
 	o->ca_file = ca[0] == 0 ? NULL : ca;
+	o->rows = BUF(ROWS_BYTES);
 	(void)pthread_mutex_init(&o->lock, NULL);
 	if (conf_secret(conf, "TRACE_OTLP_KEY_FILE", &o->key, e) != 0) {
 		(void)pthread_mutex_destroy(&o->lock);
@@ -481,6 +492,7 @@ void observe_stop(struct observe *o, int wait_ms)
 	pipe_end(&o->export, by_ms);
 	pipe_end(&o->keep, by_ms);
 	(void)pthread_mutex_destroy(&o->lock);
+	buf_free(&o->rows);
 	secret_free(o->key);
 	free(o);
 }
