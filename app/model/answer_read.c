@@ -251,6 +251,8 @@ int wire_answer_read(
 	    struct err *) = { read_chat, read_responses, read_messages };
 	struct err bad = { 0 };
 	*out = (struct wire_answer){ .n = 1 };
+	if (w == WIRE_CHAT && n > 0 && wire_answer_plain(m, (struct str){ body, n }, out))
+		return 0;
 	const json_t *v = mem_json(m, n == 0 ? NULL : wire_parse(body, n, &bad));
 	if (n == 0)
 		return not_one(e, "is empty");

@@ -1,7 +1,8 @@
 /*
  * scan.h - reading one JSON text of an upstream in place: no tree, no allocation. Strict as RFC 8259; what is wrong is remembered in
  * `bad`, after which every call says no. A value of another type than the one asked for is skipped, and the answer is no.
- * For the events of streams, which come by the hundred and of which little is needed; whole bodies are read with base/js.
+ * For the events of streams, which come by the hundred and of which little is needed, and for plain answers (answer_scan.c); other bodies are
+ * read with base/js.
  */
 #pragma once
 

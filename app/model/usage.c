@@ -16,7 +16,7 @@ static void most(long long *to, long long n)
 enum { NO_COUNT = -1 }; /* a number that counts nothing */
 
 /* The three wires' spellings do not collide. */
-static void count(struct wire_counts *c, struct str key, long long n)
+void wire_count(struct wire_counts *c, struct str key, long long n)
 {
 	long long *to = NULL;
 	if (str_eq(key, "prompt_tokens") || str_eq(key, "input_tokens"))
@@ -50,9 +50,9 @@ static void counts(struct scan *s, struct wire_counts *c, int depth)
 		if (depth == 0 && first == '{') /* …_details */
 			counts(s, c, 1);
 		else if (scan_int(s, &n))
-			count(c, key, n);
+			wire_count(c, key, n);
 		else if (!s->bad && (first == '-' || (first >= '0' && first <= '9')))
-			count(c, key, NO_COUNT);
+			wire_count(c, key, NO_COUNT);
 	}
 }
 
@@ -67,10 +67,10 @@ void wire_counts_json(const json_t *usage, struct wire_counts *c)
 	json_t *v, *w;
 	json_object_foreach((json_t *)(uintptr_t)usage, key, v) {
 		if (json_is_number(v))
-			count(c, str_of(key), json_is_integer(v) ? json_integer_value(v) : NO_COUNT);
+			wire_count(c, str_of(key), json_is_integer(v) ? json_integer_value(v) : NO_COUNT);
 		json_object_foreach(v, inner, w)
 			if (json_is_number(w))
-				count(
+				wire_count(
 				    c, str_of(inner), json_is_integer(w) ? json_integer_value(w) : NO_COUNT);
 	}
 }

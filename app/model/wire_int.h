@@ -12,9 +12,14 @@ struct wire_counts {
 };
 void wire_counts_scan(struct scan *s, struct wire_counts *c); /* takes one value */
 void wire_counts_json(const json_t *usage, struct wire_counts *c);
+void wire_count(struct wire_counts *c, struct str key, long long n); /* one member; n below 0 is no count */
 struct wire_usage wire_counts_usage(enum provider_wire w, const struct wire_counts *c);
 /* {…} as the wire writes it, new reference. */
 json_t *wire_usage_json(enum provider_wire w, const struct wire_usage *u);
+
+/* A plain answer of chat.completions, read without a tree: as wire_answer_read does, into *out; false, and *out is as it was: it is not
+ * plain, which says nothing of it. */
+bool wire_answer_plain(struct mem *m, struct str body, struct wire_answer *out);
 
 /* A finish reason of a wire; WIRE_UNFINISHED for "" and what is no word. */
 enum wire_finish wire_finish_of(enum provider_wire w, struct str word);

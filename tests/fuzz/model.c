@@ -185,6 +185,30 @@ void fuzz_ask(const uint8_t *p, size_t n)
 			ask_of(from, (enum provider_wire)to, body);
 }
 
+static bool same_text(const char *a, const char *b)
+{
+	return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
+}
+
+/* Behind a byte order mark an answer of chat is read as a tree, and without one mostly in place. */
+static void as_a_tree(struct mem *m, const char *p, size_t n, bool fine, const struct wire_answer *a)
+{
+	struct wire_answer b;
+	struct err e = { 0 };
+	auto_buf struct buf text = BUF(OUT_BYTES);
+	HOLDS(buf_str(&text, "\xEF\xBB\xBF") == 0 && buf_add(&text, p, n) == 0);
+	HOLDS((wire_answer_read(m, WIRE_CHAT, text.p, text.n, &b, &e) == 0) == fine);
+	if (!fine)
+		return;
+	HOLDS(same_text(a->id, b.id) && same_text(a->model, b.model) && a->n == b.n && a->fault == b.fault);
+	HOLDS(a->finish == b.finish && a->usage.known == b.usage.known && a->usage.odd == b.usage.odd);
+	HOLDS(a->usage.input == b.usage.input && a->usage.output == b.usage.output &&
+	    a->usage.cached == b.usage.cached && a->usage.reasoning == b.usage.reasoning);
+	HOLDS(a->n_parts == b.n_parts && a->unparsed_call == b.unparsed_call);
+	for (size_t i = 0; i < b.n_parts; i++)
+		HOLDS(a->parts[i].kind == b.parts[i].kind && same_text(a->parts[i].text, b.parts[i].text));
+}
+
 /* The first byte is the upstream's wire, the rest its body; also as a refusal. */
 void fuzz_reply(const uint8_t *p, size_t n)
 {
@@ -197,7 +221,10 @@ void fuzz_reply(const uint8_t *p, size_t n)
 	auto_mem struct mem *m = mem_new();
 	wire_upstream_said(p[0] < 128 ? 400 : 503, (const char *)p + 1, n - 1, &said);
 	HOLDS(said.kind != WIRE_FAULT_NONE && (p[0] < 128 || said.kind == WIRE_OVERLOADED));
-	if (wire_answer_read(m, from, (const char *)p + 1, n - 1, &a, &e) != 0) {
+	bool fine = wire_answer_read(m, from, (const char *)p + 1, n - 1, &a, &e) == 0;
+	if (from == WIRE_CHAT && n > 1)
+		as_a_tree(m, (const char *)p + 1, n - 1, fine, &a);
+	if (!fine) {
 		HOLDS(e.code == ERR_UPSTREAM);
 		return;
 	}
