@@ -1,24 +1,24 @@
 -- Statements of app/model/trace: spans as they come, and as they are read.
 
 -- name: span_put
--- $1 an array of spans. One that is there already (the answer to it was lost) is neither stored nor counted again.
-WITH given AS (
-  SELECT DISTINCT ON (org, trace, span) * FROM jsonb_to_recordset($1::jsonb) AS x(org text, trace text, span text, parent text, name text,
-    start_us bigint, end_us bigint, error text, session text, "user" text, attrs jsonb, events jsonb)
-), stored AS (
+-- $1 an array of spans. One that is there already (the answer to it was lost), or twice in the array, is neither stored nor counted again.
+-- Members are taken one by one: that takes a third of the time of a record set.
+WITH stored AS (
   INSERT INTO spans (org, trace_id, span_id, parent_id, name, started_at, duration_us, error, session, user_name,
     attributes, events)
-  SELECT org, trace, span, parent, name, 'epoch'::timestamptz + start_us * interval '1 microsecond',
-    greatest(0, end_us - start_us), error, session, coalesce("user", ''), attrs, coalesce(events, '[]')
-  FROM given
+  SELECT x ->> 'org', x ->> 'trace', x ->> 'span', x ->> 'parent', x ->> 'name',
+    'epoch'::timestamptz + (x ->> 'start_us')::bigint * interval '1 microsecond',
+    greatest(0, (x ->> 'end_us')::bigint - (x ->> 'start_us')::bigint), x ->> 'error', x ->> 'session', coalesce(x ->> 'user', ''),
+    x -> 'attrs', coalesce(nullif(x -> 'events', 'null'), '[]')
+  FROM jsonb_array_elements($1::jsonb) x
   ON CONFLICT (org, trace_id, span_id) DO NOTHING
-  RETURNING *
+  RETURNING org, trace_id, name, started_at, duration_us, error, session, user_name,
+    (attributes ->> 'gen_ai.usage.input_tokens')::bigint AS input, (attributes ->> 'gen_ai.usage.output_tokens')::bigint AS output
 )
 INSERT INTO traces (org, trace_id, name, started_at, ended_at, spans, errors, input_tokens, output_tokens, session, user_name)
 SELECT org, trace_id, (array_agg(name ORDER BY started_at))[1], min(started_at),
-  max(started_at + duration_us * interval '1 microsecond'), count(*), count(error),
-  coalesce(sum((attributes ->> 'gen_ai.usage.input_tokens')::bigint), 0),
-  coalesce(sum((attributes ->> 'gen_ai.usage.output_tokens')::bigint), 0), max(session), max(user_name)
+  max(started_at + duration_us * interval '1 microsecond'), count(*), count(error), coalesce(sum(input), 0), coalesce(sum(output), 0),
+  max(session), max(user_name)
 FROM stored GROUP BY org, trace_id ORDER BY org, trace_id
 ON CONFLICT (org, trace_id) DO UPDATE SET
   name = CASE WHEN excluded.started_at < traces.started_at THEN excluded.name ELSE traces.name END,
