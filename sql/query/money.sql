@@ -9,8 +9,9 @@ FROM money_admit($1, $2, $3, $4::boolean, $5, $6, $7::integer[], $8::text[], $9:
 
 -- name: money_admit_one
 -- $2 subject, $3 currency, $4 test, $5 mode, $6 gate, $7 limits, $8 request, $9 key, $10 run, $11 session, $12 amount, $13 tokens: one call, of
--- an account where no limit or budget is in the way and there is enough: its run. No row, or a conflict (the request was made
--- before): nothing was done, money_admit says what it is.
+-- an account where no limit or budget is in the way and there is enough. No row, or a conflict (the request is open): nothing was
+-- done, money_admit says what it is. Also where somebody else wrote the account's row since this began: whatever was settled
+-- meanwhile is not seen here (0029). A commit of the gate waits for no disk (gate.h says what does).
 WITH room AS (
   UPDATE accounts c SET reserved = c.reserved + $12::bigint, calls = c.calls + 1
   FROM orgs o
@@ -23,11 +24,12 @@ WITH room AS (
     AND (($7::integer[])[3:5] = '{0,0,0}' OR $9::text IS NULL)
     AND (SELECT k.org = $1 AND (k.requests_per_minute > 0 OR k.tokens_per_minute > 0 OR k.concurrent_calls > 0)
       FROM credentials k WHERE k.id = $9::text) IS NOT TRUE
+    AND $8 IS DISTINCT FROM (SELECT u.request FROM usage_rows u WHERE u.org = $1 AND u.request >= $8 ORDER BY u.request LIMIT 1)
+    AND c.xmin = (SELECT a.xmin FROM accounts a WHERE a.org = $1 AND a.subject = $2 AND a.currency = $3 AND a.test = $4::boolean)
   RETURNING c.id)
 INSERT INTO reservations (org, request, account, amount, tokens, key, run, session, gate, at)
-SELECT $1, $8, room.id, $12::bigint, $13::bigint, $9::text, CASE WHEN $10::text IS NULL AND $11::text IS NOT NULL
-  THEN (SELECT CASE WHEN r.org = $1 THEN r.id END FROM runs r WHERE r.session = $11::text) ELSE $10::text END, $11::text, $6, money_now()
-FROM room WHERE money_unused($1, $8) RETURNING run
+SELECT $1, $8, room.id, $12::bigint, $13::bigint, $9::text, $10::text, $11::text, $6, money_now()
+FROM room WHERE set_config('synchronous_commit', 'off', true) = 'off' RETURNING 1
 
 -- name: money_close
 -- $2 subject, $3 currency, $4 test, $5 report; then of calls of this one account, which are committed together: $6 requests, $7 keys,

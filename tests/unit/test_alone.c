@@ -1,6 +1,8 @@
-/* A call that comes alone (0027): let in by a statement of its own where nothing is in the way, and at the same cost however much was used. */
+/* A call that comes alone (0027, 0029): let in by a statement of its own where nothing is in the way, and at the same cost however much was used. */
 #include "../t.h"
 
+#include <poll.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "../moneytest.h"
@@ -46,7 +48,7 @@ static void one_alone_is_let_in_only_where_nothing_is_in_the_way(void **s)
 	assert_int_equal(settle(reserve(&ask), 100), 100);
 	assert_int_equal(alone(slug, open, key, "100", none), 1);
 	assert_int_equal(alone(slug, open, key, "100", none), -1);
-	assert_int_equal(alone(slug, used, key, "100", none), -1);
+	assert_int_equal(alone(slug, used, key, "100", none), 0);
 	assert_int_equal(alone(slug, fresh(m), key, "801", none), 0);
 	assert_int_equal(alone(slug, fresh(m), key, "-1", none), 0);
 	assert_int_equal(alone(slug, long_id, key, "1", none), 0);
@@ -66,6 +68,74 @@ static void one_alone_is_let_in_only_where_nothing_is_in_the_way(void **s)
 	assert_int_equal(RESERVED(slug), 900);
 	the_books_are_right();
 	sql("SELECT money_release('%s', request) FROM reservations WHERE org = '%s'", slug, slug);
+}
+
+/* Who settles holds the account until the other waits for it. */
+struct late {
+	const char *slug, *settled, *settling; /* settling: for so much */
+	atomic_bool held;
+	int rows;
+};
+
+static bool somebody_waits(void)
+{
+	static const struct pg_stmt q = { "t_waits",
+		"SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND "
+		"wait_event_type = 'Lock'",
+		0 };
+	struct err e = { 0 };
+	auto_pg struct pg *db = take();
+	auto_res struct pg_res *r = PG0(db, &q, &e);
+	assert_non_null(r);
+	return pg_bool(r, 0, 0);
+}
+
+static void settle_beside(void *arg, int i)
+{
+	struct late *l = arg;
+	if (i > 0) {
+		while (!atomic_load(&l->held))
+			(void)poll(NULL, 0, 1);
+		l->rows = alone(l->slug, l->settled, NULL, "100", "{0,0,0,0,0,0}");
+		return;
+	}
+	struct err e = { 0 };
+	auto_mem struct mem *m = mem_new();
+	auto_pg struct pg *db = take();
+	assert_int_equal(pg_begin(db, &e), 0);
+	if (pg_script(db,
+		mem_fmt(m,
+		    "SELECT money_close('%s', '', 'usd', false, false, false, '{%s}', '{NULL}', '{NULL}', "
+		    "'{p}', "
+		    "'{m}', '{0}', '{0}', '{0}', '{0}', '{0}', '{%s}', '{f}')",
+		    l->slug, l->settled, l->settling),
+		&e) != 0)
+		fail_msg("%s", e.msg);
+	atomic_store(&l->held, true);
+	while (!somebody_waits())
+		(void)poll(NULL, 0, 1);
+	assert_int_equal(pg_commit(db, &e), 0);
+}
+
+/* BIL-2: it began before the request was settled, and sees of it only that the account's row is another; also where nothing was charged and
+ * no reservation ended. */
+static void one_alone_that_waited_for_a_settlement_is_judged_anew(void **s)
+{
+	(void)s;
+	auto_mem struct mem *m = mem_new();
+	const char *slug = org(m, 1000);
+	static const char *const costs[] = { "7", "0" };
+	for (size_t i = 0; i < 4; i++) {
+		struct late l = { .slug = slug, .settled = fresh(m), .settling = costs[i % 2] };
+		if (i < 2)
+			assert_int_equal(alone(slug, l.settled, NULL, "100", "{0,0,0,0,0,0}"), 1);
+		at_once(2, settle_beside, &l);
+		assert_int_equal(l.rows, 0);
+		assert_int_equal(alone(slug, l.settled, NULL, "100", "{0,0,0,0,0,0}"), 0);
+		assert_int_equal(RESERVED(slug), 0);
+	}
+	assert_int_equal(BALANCE(slug), 1000 - 14);
+	the_books_are_right();
 }
 
 /* A plan that was made with an empty table lives as long as its connection. */
@@ -94,8 +164,7 @@ static void a_call_costs_the_same_however_much_its_org_has_used(void **s)
 	    "EXECUTE flush('{much}', '{a}'); "
 	    "DO $$ DECLARE v text; BEGIN SELECT string_agg(c.relname, ' ') INTO v FROM pg_class c WHERE "
 	    "c.relname IN "
-	    "('usage_rows', 'usage_rows_at', 'usage_rows_run', 'credentials', 'credentials_org', "
-	    "'reservations_gate') "
+	    "('usage_rows', 'usage_rows_at', 'usage_rows_run', 'credentials', 'credentials_org') "
 	    "AND pg_stat_get_xact_numscans(c.oid) > 0; IF v IS NOT NULL THEN RAISE EXCEPTION '% was read', "
 	    "v; END IF; END $$");
 	struct err e = { 0 };
@@ -111,6 +180,7 @@ int main(void)
 		cmocka_unit_test(
 		    a_call_costs_the_same_however_much_its_org_has_used), /* while the tables are empty */
 		cmocka_unit_test(one_alone_is_let_in_only_where_nothing_is_in_the_way),
+		cmocka_unit_test(one_alone_that_waited_for_a_settlement_is_judged_anew),
 	};
 	return cmocka_run_group_tests_name("alone", tests, moneytest_setup, moneytest_teardown);
 }
