@@ -12,7 +12,7 @@
 #include "base/str.h"
 
 /* The first block is what a request needs at least, and all that thousands of idle streams need; the others are for work. */
-enum { FIRST_BYTES = 1024, BLOCK_BYTES = 4000, FMT_BYTES = 256 };
+enum { FIRST_BYTES = 1024, BLOCK_BYTES = 4000, FMT_BYTES = 256, NEAR_BYTES = 1024 };
 
 struct block {
 	struct block *next;
@@ -169,9 +169,9 @@ void mem_stack_rest(void)
 		return;
 	int rc = pthread_attr_getstack(&a, &low, &size);
 	(void)pthread_attr_destroy(&a);
-	/* A page of distance: what madvise itself and a signal's frame would use. */
+	/* The distance is for this frame and madvise's; a signal's frame is not there while madvise works. */
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)low;
-	uintptr_t to = ((uintptr_t)__builtin_frame_address(0) - page) & ~(page - 1);
+	uintptr_t to = ((uintptr_t)__builtin_frame_address(0) - NEAR_BYTES) & ~(page - 1);
 	if (rc == 0 && to > from && to - from < size)
 		(void)madvise(low, to - from, MADV_DONTNEED);
 }

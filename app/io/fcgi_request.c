@@ -243,24 +243,23 @@ static void body_fault(const struct fcgi_call *k, struct err *e)
 		err_replace(e, ERR_BAD_REQUEST, "The body ended before its announced length; send it again.");
 }
 
-/* The handler and the reply. */
-static void finish(struct fcgi_call *k)
+/* The handler and the reply. e is clear; it is the caller's because a stream holds its stack for long, and an err is large. */
+static void finish(struct fcgi_call *k, struct err *e)
 {
-	struct err e = { 0 };
-	auto_json json_t *out = k->f->o.call != NULL ? k->f->o.call(&k->c, k->op, k->in, &e)
-						     : k->op->run(&k->c, k->in, &e);
+	auto_json json_t *out = k->f->o.call != NULL ? k->f->o.call(&k->c, k->op, k->in, e)
+						     : k->op->run(&k->c, k->in, e);
 	if (!k->reply.begun && (out == NULL || json_is_true(out))) {
-		body_fault(k, &e);
+		body_fault(k, e);
 		/* A handler that returns neither a reply nor an error is broken; err_set keeps an error that is there. */
-		err_set(&e, ERR_INTERNAL, "The op gave no answer.");
-		tell_error(k, k->op, &e);
+		err_set(e, ERR_INTERNAL, "The op gave no answer.");
+		tell_error(k, k->op, e);
 	} else if (!k->reply.begun) {
 		int status = k->reply.status != 0 ? k->reply.status
 		    : k->op->status != 0          ? k->op->status
 						  : 200;
 		fcgi_reply_json(k, status, out);
 	}
-	log_request(k, &e);
+	log_request(k, e);
 	fcgi_call_free(k);
 }
 
@@ -275,6 +274,6 @@ bool fcgi_request(struct fcgi_call *k)
 	if (rc != 0)
 		end_with_error(k, &m, &e);
 	else
-		finish(k);
+		finish(k, &e);
 	return streams;
 }

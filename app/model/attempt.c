@@ -332,23 +332,23 @@ static enum verdict judge(struct attempt *a, int rc, const struct err *e)
 static enum verdict run(struct attempt *a)
 {
 	struct call *k = a->k;
-	struct err e = { 0 };
+	struct err *e = k->e;
 	const char *pin = NULL;
 	struct http_res res = { 0 };
-	if (body_of(a, &e) != 0) {
+	if (body_of(a, e) != 0) {
 		enum verdict v = attempt_fails(
-		    a, CALL_NEXT, "not_carried", wire_fault_of(&e), mem_str(k->c->mem, e.msg));
-		k->fail.param = e.param[0] == 0 ? NULL : mem_str(k->c->mem, e.param);
+		    a, CALL_NEXT, "not_carried", wire_fault_of(e), mem_str(k->c->mem, e->msg));
+		k->fail.param = e->param[0] == 0 ? NULL : mem_str(k->c->mem, e->param);
 		return v;
 	}
-	if (catalog_pin(k->svc->catalog, k->c->mem, a->t->provider, &pin, &e) != 0)
+	if (catalog_pin(k->svc->catalog, k->c->mem, a->t->provider, &pin, e) != 0)
 		return attempt_fails(a, CALL_NEXT, "address", WIRE_UPSTREAM,
 		    "The address of the model's provider cannot be used; tell your administrator.");
-	int rc = send_request(a, pin, &res, &e);
+	int rc = send_request(a, pin, &res, e);
 	if (a->stream == NULL)
 		a->note->first_us = call_now_us();
 	http_res_free(&res);
-	return judge(a, rc, &e);
+	return judge(a, rc, e);
 }
 
 enum verdict attempt_run(
@@ -367,6 +367,8 @@ enum verdict attempt_run(
 	begins(&a);
 	(void)call_used(k, &a, NULL, 0, false);
 	enum verdict v = run(&a);
+	if (k->e->code != ERR_NONE) /* what it says is in k->fail */
+		err_clear(k->e);
 	struct call_attempt *note = a.note;
 	note->ended_us = call_now_us();
 	k->rec.upstream_us += (note->first_us != 0 ? note->first_us : note->ended_us) - note->began_us;

@@ -257,7 +257,7 @@ json_t *call_run(struct ctx *c, const struct call_svc *svc, enum provider_wire w
 {
 	struct call *k = mem_alloc(c->mem, sizeof *k);
 	const struct principal *who = c->who;
-	*k = (struct call){ .c = c, .svc = svc, .wire = w, .in = in };
+	*k = (struct call){ .c = c, .svc = svc, .wire = w, .in = in, .e = e };
 	k->rec = (struct call_record){ .org = who->org,
 		.user = who->user,
 		.key = who->cred_id,

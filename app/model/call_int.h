@@ -49,6 +49,7 @@ struct call {
 	bool doubted;      /* it is in the log that an upstream's usage cannot be */
 	struct gate_call *gate;
 	struct gate_limits rates;
+	struct err *e; /* the caller's, clear between attempts: open streams are many, and an err is large */
 	struct call_fail fail;    /* of the last attempt */
 	struct call_attempt *now; /* under way */
 	int at_target;            /* how many there were before the first at its target */

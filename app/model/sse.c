@@ -22,16 +22,32 @@ static int broken(struct sse *s, struct err *e)
 	    e, ERR_UPSTREAM, "The model provider sent an event of more than %zu bytes.", s->max_event);
 }
 
-int sse_feed(struct sse *s, const char *p, size_t n, struct err *e)
+/* What was given out goes. */
+static void drop_taken(struct sse *s)
 {
-	if (s->broken)
-		return broken(s, e);
 	buf_drop(&s->pending, s->taken);
 	s->line -= s->taken;
 	s->scanned -= s->taken;
 	s->name_at -= s->name_at < s->taken ? s->name_at : s->taken;
 	s->data_at -= s->data_at < s->taken ? s->data_at : s->taken;
 	s->taken = 0;
+}
+
+void sse_rest(struct sse *s)
+{
+	if (s->pending.n == s->taken) {
+		drop_taken(s);
+		buf_free(&s->pending);
+	}
+	if (s->data_lines < 2)
+		buf_free(&s->joined);
+}
+
+int sse_feed(struct sse *s, const char *p, size_t n, struct err *e)
+{
+	if (s->broken)
+		return broken(s, e);
+	drop_taken(s);
 	if (buf_add(&s->pending, p, n) != 0)
 		return broken(s, e);
 	/* All events of earlier feeds were taken, so what is older than this feed is of one frame. */

@@ -42,6 +42,8 @@ void sse_free(struct sse *s);
 /* Add bytes. Take all events before the next feed. -1 (ERR_UPSTREAM) once a frame is longer than the bound; nothing more is read then. */
 int sse_feed(struct sse *s, const char *p, size_t n, struct err *e);
 bool sse_next(struct sse *s, struct sse_event *ev);
+/* All events were taken and nothing may come for long: memory that it can do without is given back. */
+void sse_rest(struct sse *s);
 /* The stream has ended: the last event, if one stands there without its blank line. Its raw gets the line ends that it lacks. */
 bool sse_end(struct sse *s, struct sse_event *ev);
 

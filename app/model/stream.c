@@ -59,19 +59,11 @@ void stream_open(struct attempt *a)
 void stream_rest(struct attempt *a)
 {
 	struct call_stream *s = a->stream;
-	struct err unused = { 0 };
 	if (s == NULL)
 		return;
-	if (s->wait.n == 0) {
+	if (s->wait.n == 0)
 		buf_free(&s->wait);
-		s->wait = BUF(OUT_BYTES);
-	}
-	/* Nothing is fed, but what was taken goes; without a part of a frame the reader is as at its beginning. */
-	if (sse_feed(&s->sse, "", 0, &unused) == 0 && s->sse.pending.n == 0) {
-		size_t most = s->sse.pending.max;
-		buf_free(&s->sse.pending);
-		s->sse.pending = BUF(most);
-	}
+	sse_rest(&s->sse);
 }
 
 void stream_close(struct attempt *a)
@@ -146,15 +138,15 @@ static bool tells_odd(struct attempt *a, const struct wire_read *r, struct wire_
 	return true;
 }
 
-static int pass_piece(struct call_stream *s, const struct wire_piece *p, const struct wire_usage *instead)
+static int pass_piece(
+    struct call_stream *s, const struct wire_piece *p, const struct wire_usage *instead, struct err *e)
 {
-	struct err e = { 0 };
 	if (p->kind == WIRE_P_FAULT || p->kind == WIRE_P_END)
 		return 0;
 	if (p->kind != WIRE_P_USAGE || instead == NULL)
-		return wire_out_piece(s->out, p, &s->wait, &e);
+		return wire_out_piece(s->out, p, &s->wait, e);
 	const struct wire_piece usage = { .kind = WIRE_P_USAGE, .usage = *instead };
-	return wire_out_piece(s->out, &usage, &s->wait, &e);
+	return wire_out_piece(s->out, &usage, &s->wait, e);
 }
 
 /* The event's bytes for the client, into wait. -1: they cannot be told. */
@@ -168,7 +160,7 @@ static int pass(struct attempt *a, const struct sse_event *ev, const struct wire
 		return r->pass == WIRE_PASS_NOT ? 0 : wire_in_fixed(s->in, ev, instead, &s->wait);
 	}
 	for (size_t i = 0; i < r->n; i++)
-		if (pass_piece(s, &r->pieces[i], instead) != 0)
+		if (pass_piece(s, &r->pieces[i], instead, a->k->e) != 0)
 			return -1;
 	return 0;
 }
@@ -192,11 +184,12 @@ static void safe(struct call_stream *s)
 static void one(struct attempt *a, const struct sse_event *ev)
 {
 	struct call_stream *s = a->stream;
-	struct wire_read r = { 0 };
-	struct err e = { 0 };
-	if (!ev->has_data) /* a comment is for the connection it came on */
+	struct wire_read r;
+	struct err *e = a->k->e; /* what it says is told to nobody: clear again at once */
+	if (!ev->has_data)       /* a comment is for the connection it came on */
 		return;
-	if (wire_in_event(s->in, ev, &r, &e) != 0) {
+	if (wire_in_event(s->in, ev, &r, e) != 0) {
+		err_clear(e);
 		s->unclear = s->unclear || !noise(a);
 		return;
 	}
@@ -204,10 +197,12 @@ static void one(struct attempt *a, const struct sse_event *ev)
 		look(a, &r.pieces[i]);
 	if (s->marked || s->faulted)
 		return;
-	if (pass(a, ev, &r) != 0)
+	if (pass(a, ev, &r) != 0) {
+		err_clear(e);
 		s->unclear = true;
-	else if (!held(s))
+	} else if (!a->k->ask.tools || !held(s)) {
 		safe(s);
+	}
 }
 
 /* ---- sending */

@@ -7,8 +7,8 @@
 
 enum { MAX_EVENT = 4096 };
 
-/* Everything that comes out, as one text: [name|data|raw] an event; `whole` false cuts the input at every feed. */
-static void run(const char *in, size_t n, size_t cut, struct buf *out)
+/* Everything that comes out, as one text: [name|data|raw] an event; cut 0: a byte a feed. rests: it is silent after each. */
+static void run(const char *in, size_t n, size_t cut, bool rests, struct buf *out)
 {
 	struct sse s = sse_new(MAX_EVENT);
 	struct sse_event ev;
@@ -20,6 +20,8 @@ static void run(const char *in, size_t n, size_t cut, struct buf *out)
 		while (sse_next(&s, &ev))
 			(void)buf_fmt(out, "[%.*s|%.*s|%.*s|%d]", (int)ev.name.n, ev.name.p, (int)ev.data.n,
 			    ev.data.p, (int)ev.raw.n, ev.raw.p, ev.has_data);
+		if (rests)
+			sse_rest(&s);
 	}
 	while (sse_end(&s, &ev))
 		(void)buf_fmt(out, "[%.*s|%.*s|%.*s|%d]", (int)ev.name.n, ev.name.p, (int)ev.data.n,
@@ -30,9 +32,9 @@ static void run(const char *in, size_t n, size_t cut, struct buf *out)
 static void check(const char *in, const char *want)
 {
 	size_t n = strlen(in);
-	for (size_t cut = 0; cut <= n; cut++) {
+	for (size_t i = 0; i <= 2 * n + 1; i++) {
 		auto_buf struct buf out = BUF(1 << 16);
-		run(in, n, cut, &out);
+		run(in, n, i / 2, i % 2 == 1, &out);
 		assert_string_equal(buf_c(&out), want);
 	}
 }
