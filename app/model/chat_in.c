@@ -301,6 +301,7 @@ int wire_in_chat(struct wire_in *in, const struct sse_event *ev, struct err *e)
 		s = scan_of(ev->data);
 		wire_in_fault(in, &s);
 	}
+	in->repeats = c.is;
 	if (c.is && !c.any && told_usage(in) && !in->usage_asked)
 		in->pass = WIRE_PASS_NOT;
 	return 0;

@@ -14,6 +14,7 @@ struct wire_in *wire_in_new(enum provider_wire w, bool usage_asked)
 	in->usage_asked = usage_asked;
 	in->open_index = -1;
 	in->text = BUF(64u << 20);
+	in->again.event = BUF(WIRE_AGAIN_BYTES);
 	return in;
 }
 
@@ -27,7 +28,15 @@ void wire_in_free(struct wire_in *in)
 	free(in->pieces);
 	free(in->fixed);
 	buf_free(&in->text);
+	buf_free(&in->again.event);
 	free(in);
+}
+
+void wire_in_silent(struct wire_in *in)
+{
+	in->again.known = false;
+	buf_free(&in->again.event);
+	buf_free(&in->text);
 }
 
 const struct wire_seen *wire_in_seen(const struct wire_in *in)
@@ -43,7 +52,7 @@ int wire_in_malformed(const struct wire_in *in, struct err *e)
 }
 
 /* Most events are ASCII, which is seen eight bytes at a time. */
-static bool is_utf8(struct str s)
+bool wire_in_utf8(struct str s)
 {
 	uint64_t w, seen = 0;
 	size_t i = 0;
@@ -79,10 +88,15 @@ int wire_in_event(struct wire_in *in, const struct sse_event *ev, struct wire_re
 	in->n_pieces = 0;
 	in->n_fixed = 0;
 	in->pass = WIRE_PASS;
+	in->repeats = false;
 	in->most = ev->data.n;
 	buf_reset(&in->text);
+	if (ev->has_data && wire_again(in, ev->data)) {
+		*out = (struct wire_read){ in->pieces, in->n_pieces, in->pass };
+		return 0;
+	}
 	*out = (struct wire_read){ .pass = WIRE_PASS };
-	if (ev->has_data && !is_utf8(ev->data))
+	if (ev->has_data && !wire_in_utf8(ev->data))
 		return err_set(e, ERR_UPSTREAM, "The model provider sent an event that is not valid UTF-8.");
 	/* `data:` alone, and comments that a gateway before us turned into data. */
 	if (!ev->has_data || ev->data.n == 0 || ev->data.p[0] == ':') {
@@ -94,6 +108,7 @@ int wire_in_event(struct wire_in *in, const struct sse_event *ev, struct wire_re
 			undo(in, &was);
 			return -1;
 		}
+		wire_again_learn(in, ev->data);
 	}
 	*out = (struct wire_read){ in->pieces, in->n_pieces, in->pass };
 	return 0;

@@ -95,6 +95,7 @@ static int call_at(const struct wire_in *in, long long index)
 
 static int block_delta(struct wire_in *in, const struct event *v)
 {
+	in->repeats = true; /* where it gives text: the block it belongs to is not looked at */
 	if (str_eq(v->type, "text_delta")) {
 		wire_in_text(in, WIRE_P_TEXT, 0, v->text);
 	} else if (str_eq(v->type, "thinking_delta")) {

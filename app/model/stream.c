@@ -64,6 +64,7 @@ void stream_rest(struct attempt *a)
 	if (s->wait.n == 0)
 		buf_free(&s->wait);
 	sse_rest(&s->sse);
+	wire_in_silent(s->in);
 }
 
 void stream_close(struct attempt *a)

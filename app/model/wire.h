@@ -263,6 +263,8 @@ struct wire_in *wire_in_new(enum provider_wire w, bool usage_asked);
 void wire_in_free(struct wire_in *in);
 /* One event. -1 (ERR_UPSTREAM): it is not JSON, or not of this wire. What was seen is then as it was before it. */
 int wire_in_event(struct wire_in *in, const struct sse_event *ev, struct wire_read *out, struct err *e);
+/* Nothing may come for long: memory that it can do without is given back. */
+void wire_in_silent(struct wire_in *in);
 const struct wire_seen *wire_in_seen(const struct wire_in *in);
 /* The frame of the last event as it should have been; usage: in place of what it tells, or NULL. -1: it cannot be made, or has no
  * room; the stream is then no success. */

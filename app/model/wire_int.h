@@ -45,6 +45,15 @@ struct wire_in_fix {
 	int call;
 	bool wants_id;
 };
+enum { WIRE_AGAIN_BYTES = 1024 }; /* at most: an open stream holds them */
+struct wire_again {               /* an event that others repeat but for its text; offsets in it */
+	struct buf event;
+	bool known;
+	enum wire_piece_kind kind;
+	int choice;
+	size_t text, behind;    /* of its text: the opening quote, and what follows the closing one */
+	size_t pad, pad_behind; /* likewise of a text that nobody reads; event.n: there is none */
+};
 struct wire_in {
 	enum provider_wire w;
 	bool usage_asked, started;
@@ -56,6 +65,8 @@ struct wire_in {
 	uint64_t begun, done; /* completions, a bit each */
 	struct buf text;      /* what had to be unescaped in this event */
 	size_t most;          /* its bound: the event's size */
+	bool repeats;         /* another event with another text would do the same; set by the reader */
+	struct wire_again again;
 	struct wire_in_call *calls;
 	int n_calls, cap_calls;
 	struct wire_in_fix *fixed; /* chat: the calls of this event's deltas, in order */
@@ -75,6 +86,10 @@ struct wire_piece *wire_in_add(
     struct wire_in *in, enum wire_piece_kind kind); /* zeroed; valid until the next add */
 void wire_in_text(
     struct wire_in *in, enum wire_piece_kind kind, int choice, struct str text); /* nothing for "" */
+/* again.c: is it the event that was learnt last, with another text? Then that is given, and nothing is left to do. */
+bool wire_again(struct wire_in *in, struct str data);
+void wire_again_learn(struct wire_in *in, struct str data); /* the event that was just read */
+bool wire_in_utf8(struct str s);
 struct str wire_in_str(struct wire_in *in, struct scan_text t); /* the text, valid for this event */
 void wire_in_start(struct wire_in *in, struct str id,
     struct str model);                                  /* the first time only; before what this event gave */

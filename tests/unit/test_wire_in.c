@@ -197,6 +197,113 @@ static void what_is_refused_leaves_no_trace(void **state)
 	}
 }
 
+/* ---- events that repeat the one before but for their text (again.c) */
+
+static int take(struct wire_in *in, const char *p, size_t n, struct buf *out)
+{
+	const struct sse_event ev = { .data = { p, n }, .has_data = true };
+	struct wire_read r;
+	struct err e = { 0 };
+	int rc = wire_in_event(in, &ev, &r, &e);
+	(void)buf_fmt(out, "%d, pass %d\n", rc, (int)r.pass);
+	for (size_t i = 0; rc == 0 && i < r.n; i++)
+		piece(&r.pieces[i], out);
+	const struct wire_seen *s = wire_in_seen(in);
+	(void)buf_fmt(out, "%d %d %d %d %zu %lld\n", s->content, s->finished, s->ended, s->calls, s->written,
+	    s->usage.output);
+	return rc;
+}
+
+struct repeated {
+	enum provider_wire w;
+	const char *before[4];
+	const char *then; /* shows what is not told of by the event itself */
+};
+
+/* After the same events a reader that remembers the last of them, and one that has forgotten it, read p alike. */
+static void read_alike(const struct repeated *c, const char *p, size_t n)
+{
+	auto_buf struct buf a = BUF(1 << 16), b = BUF(1 << 16);
+	auto_wire_in struct wire_in *knows = wire_in_new(c->w, false), *forgets = wire_in_new(c->w, false);
+	for (const char *const *before = c->before; *before != NULL; before++) {
+		assert_int_equal(take(knows, *before, strlen(*before), &a), 0);
+		assert_int_equal(take(forgets, *before, strlen(*before), &b), 0);
+	}
+	wire_in_silent(forgets);
+	(void)take(knows, p, n, &a);
+	(void)take(forgets, p, n, &b);
+	if (c->then != NULL) {
+		(void)take(knows, c->then, strlen(c->then), &a);
+		(void)take(forgets, c->then, strlen(c->then), &b);
+	}
+	assert_string_equal(buf_c(&a), buf_c(&b));
+}
+
+#define ITEM_DONE                                                                                            \
+	"{\"type\":\"response.output_item.done\",\"item\":{\"type\":\"message\",\"content\":[{\"text\":"
+#define CHAT_HEAD "{\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"model\":\"m\",\"choices\":["
+static const struct repeated repeated[] = {
+	{ WIRE_CHAT,
+	    { CHAT_HEAD "{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}",
+		CHAT_HEAD "{\"index\":0,\"delta\":{\"content\":\"word\"},\"finish_reason\":null}]}" } },
+	{ WIRE_CHAT,
+	    { CHAT_HEAD "{\"index\":0,\"delta\":{\"content\":\"a\"}}]}",
+		CHAT_HEAD "{\"index\":1,\"delta\":{\"content\":\"\xC3\xA9, b\"}}],\"usage\":null,"
+			  "\"obfuscation\":\"xyz\"}" } },
+	{ WIRE_CHAT,
+	    { CHAT_HEAD "{\"index\":0,\"delta\":{\"content\":\"a\"}}]}",
+		CHAT_HEAD "{\"index\":0,\"delta\":{\"reasoning\":\"hm\",\"content\":null}}],"
+			  "\"usage\":{\"completion_tokens\":3}}" } },
+	{ WIRE_CHAT,
+	    { CHAT_HEAD "{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"c1\",\"function\":{"
+			"\"name\":\"f\"}}]}}]}",
+		CHAT_HEAD
+		"{\"index\":0,\"delta\":{\"content\":\"a\",\"tool_calls\":[{\"index\":0,\"function\":{"
+		"\"arguments\":\"\"}}]}}]}" } },
+	{ WIRE_MESSAGES,
+	    { "{\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":"
+	      "\"a\"}}",
+		"{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":"
+		"\"word\"}}" } },
+	{ WIRE_MESSAGES,
+	    { "{\"type\":\"content_block_start\",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":"
+	      "\"a\"}}" } },
+	{ WIRE_RESPONSES,
+	    { "{\"type\":\"response.output_text.delta\",\"delta\":\"a\"}",
+		"{\"type\":\"response.output_text.delta\",\"delta\":\"b\"}" } },
+	{ WIRE_RESPONSES, { ITEM_DONE "\"a\"}]}}" }, ITEM_DONE "\"z\"}]},\"output_index\":1}" },
+};
+
+/* Every byte is another one, left out, or follows one more. */
+static void changed_everywhere(const struct repeated *c, const char *last)
+{
+	static const char *const bytes[] = { "\"", "\\", "\\n", "\\u0000", "x", "{", "[", "]", ",", ":", " ",
+		"0", "\x80", "\xC3\xA9", "\x1f", "", "null,\"x\":", "[{\"text\":\"q\"}],\"x\":" };
+	size_t n = strlen(last);
+	for (size_t i = 0; i <= n; i++)
+		for (size_t k = 0; k < 2 * sizeof bytes / sizeof *bytes; k++) {
+			auto_buf struct buf b = BUF(4096);
+			size_t skip = k % 2 == 1 && i < n ? 1 : 0;
+			(void)buf_add(&b, last, i);
+			(void)buf_str(&b, bytes[k / 2]);
+			(void)buf_add(&b, last + i + skip, n - i - skip);
+			read_alike(c, buf_c(&b), b.n);
+		}
+}
+
+static void what_repeats_is_read_like_what_does_not(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof repeated / sizeof *repeated; i++) {
+		const char *last = NULL;
+		for (int k = 0; repeated[i].before[k] != NULL; k++)
+			last = repeated[i].before[k];
+		changed_everywhere(&repeated[i], last);
+		for (size_t k = 0; k < sizeof repeated / sizeof *repeated; k++)
+			read_alike(&repeated[i], repeated[k].before[0], strlen(repeated[k].before[0]));
+	}
+}
+
 /* What an upstream nests costs no stack, and is refused. */
 static void depth_is_bounded(void **state)
 {
@@ -243,6 +350,7 @@ int main(void)
 		cmocka_unit_test(what_ends_early_is_no_success),
 		cmocka_unit_test(what_is_no_event_of_the_wire_is_refused),
 		cmocka_unit_test(what_is_refused_leaves_no_trace),
+		cmocka_unit_test(what_repeats_is_read_like_what_does_not),
 		cmocka_unit_test(depth_is_bounded),
 		cmocka_unit_test(escapes_become_their_text),
 	};
