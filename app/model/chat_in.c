@@ -148,31 +148,30 @@ static void content_parts(struct wire_in *in, int choice, enum wire_piece_kind k
 	}
 }
 
-static int delta(struct wire_in *in, int choice, struct str json)
+static int delta(struct wire_in *in, int choice, struct scan *s)
 {
-	struct scan s = scan_of(json);
 	struct str key;
 	struct scan_text t;
-	if (!scan_object(&s))
+	if (!scan_object(s))
 		return 0;
-	while (scan_key(&s, &key)) {
+	while (scan_key(s, &key)) {
 		enum wire_piece_kind kind = str_eq(key, "content")                 ? WIRE_P_TEXT
 		    : str_eq(key, "refusal")                                       ? WIRE_P_REFUSAL
 		    : str_eq(key, "reasoning_content") || str_eq(key, "reasoning") ? WIRE_P_REASONING
 										   : WIRE_P_PING;
-		if (kind == WIRE_P_TEXT && scan_peek(&s) == '[') {
-			content_parts(in, choice, kind, &s);
+		if (kind == WIRE_P_TEXT && scan_peek(s) == '[') {
+			content_parts(in, choice, kind, s);
 		} else if (kind != WIRE_P_PING) {
-			if (scan_string(&s, &t))
+			if (scan_string(s, &t))
 				wire_in_text(in, kind, choice, wire_in_str(in, t));
 		} else if (str_eq(key, "tool_calls")) {
-			if (tool_calls(in, choice, &s) != 0)
+			if (tool_calls(in, choice, s) != 0)
 				return -1;
 		} else if (str_eq(key, "function_call")) {
-			if (function_call(in, choice, &s) != 0)
+			if (function_call(in, choice, s) != 0)
 				return -1;
 		} else {
-			(void)scan_value(&s, NULL);
+			(void)scan_value(s, NULL);
 		}
 	}
 	return 0;
@@ -202,26 +201,33 @@ static void finish(struct wire_in *in, int choice, struct str word)
 		wire_in_finish(in, choice, f, (struct str){ "", 0 });
 }
 
-/* Members may come in any order, and a delta means nothing without its index. */
+/* Members may come in any order, and a delta means nothing without its index: where that follows it is read afterwards. */
 static int one_choice(struct wire_in *in, struct scan *s)
 {
 	struct str key, body = { "{}", 2 };
 	struct scan_text word = { { "", 0 }, false };
 	long long index = 0;
-	bool finished = false;
+	bool indexed = false, finished = false;
 	if (!scan_object(s))
 		return 0;
 	while (scan_key(s, &key)) {
-		if (str_eq(key, "index"))
-			(void)scan_int(s, &index);
-		else if (str_eq(key, "delta"))
+		if (str_eq(key, "index")) {
+			indexed = scan_int(s, &index);
+			if (index < 0 || index > 1000)
+				return -1;
+		} else if (str_eq(key, "delta") && indexed) {
+			if (delta(in, (int)index, s) != 0)
+				return -1;
+		} else if (str_eq(key, "delta")) {
 			(void)scan_value(s, &body);
-		else if (str_eq(key, "finish_reason"))
+		} else if (str_eq(key, "finish_reason")) {
 			finished = scan_string(s, &word);
-		else
+		} else {
 			(void)scan_value(s, NULL);
+		}
 	}
-	if (s->bad || index < 0 || index > 1000 || delta(in, (int)index, body) != 0)
+	struct scan late = scan_of(body);
+	if (s->bad || delta(in, (int)index, &late) != 0)
 		return -1;
 	if (finished)
 		finish(in, (int)index, word.raw);
