@@ -39,7 +39,9 @@ bool cred_split(const char *text, struct cred_parts *parts)
 		if (kinds[k].text == NULL || !str_starts(text, kinds[k].text))
 			continue;
 		parts->kind = (enum cred_kind)k;
-		(void)snprintf(parts->id, sizeof parts->id, "%s_%.26s", kinds[k].id, text + PREFIX);
+		char tail[ID_TAIL + 1] = { 0 };
+		memcpy(tail, text + PREFIX, ID_TAIL);
+		str_put(parts->id, sizeof parts->id, kinds[k].id, "_", tail);
 		sha256_hex(text + TAIL_END + 1, CRED_SECRET, parts->hash);
 		return id_is(kinds[k].id, parts->id);
 	}

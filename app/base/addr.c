@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/str.h"
+
 struct block {
 	const char *text;
 	uint64_t hi, lo;
@@ -338,7 +340,10 @@ bool addr_parse(struct str text, struct ip *out)
 void addr_fmt(const struct ip *a, char out[ADDR_TEXT])
 {
 	if (addr_is4(a)) {
-		(void)snprintf(out, ADDR_TEXT, "%u.%u.%u.%u", a->b[12], a->b[13], a->b[14], a->b[15]);
+		for (int i = 12; i < 16; i++) {
+			out += str_num(a->b[i], out);
+			*out++ = i < 15 ? '.' : 0;
+		}
 		return;
 	}
 	unsigned g[8];

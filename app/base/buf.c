@@ -50,7 +50,8 @@ int buf_add_more(struct buf *b, const void *p, size_t n)
 int buf_num(struct buf *b, long long v)
 {
 	char digits[STR_NUM];
-	return buf_add(b, digits, str_num(v, digits));
+	size_t n = str_num(v, digits);
+	return buf_add(b, digits, n);
 }
 
 int buf_fmt(struct buf *b, const char *fmt, ...)

@@ -98,10 +98,19 @@ char *mem_fmt(struct mem *m, const char *fmt, ...)
 	return s;
 }
 
+char *mem_join(struct mem *m, const char *a, const char *b, const char *c)
+{
+	size_t size = strlen(a) + strlen(b) + strlen(c) + 1;
+	char *to = mem_alloc(m, size);
+	str_put(to, size, a, b, c);
+	return to;
+}
+
 char *mem_num(struct mem *m, long long v)
 {
 	char digits[STR_NUM];
-	return mem_strn(m, digits, str_num(v, digits));
+	size_t n = str_num(v, digits);
+	return mem_strn(m, digits, n);
 }
 
 void mem_own(struct mem *m, void *obj, void (*destroy)(void *))

@@ -27,6 +27,8 @@ char *mem_str(struct mem *m, const char *s) __attribute__((returns_nonnull));
 /* The n bytes at p, with a NUL after them. */
 char *mem_strn(struct mem *m, const char *p, size_t n) __attribute__((returns_nonnull));
 char *mem_fmt(struct mem *m, const char *fmt, ...) __attribute__((format(printf, 2, 3), returns_nonnull));
+/* a, b and c behind one another. */
+char *mem_join(struct mem *m, const char *a, const char *b, const char *c) __attribute__((returns_nonnull));
 /* A number in decimal digits. */
 char *mem_num(struct mem *m, long long v) __attribute__((returns_nonnull));
 char *mem_vfmt(struct mem *m, const char *fmt, va_list ap)

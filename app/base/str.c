@@ -99,6 +99,19 @@ size_t str_num(long long v, char out[STR_NUM])
 	return sizeof digits - at;
 }
 
+void str_put(char *out, size_t size, const char *a, const char *b, const char *c)
+{
+	const char *const all[] = { a, b, c };
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+		size_t n = strlen(all[i]);
+		n = n < size ? n : size - 1;
+		memcpy(out, all[i], n);
+		out += n;
+		size -= n;
+	}
+	*out = 0;
+}
+
 /* Bytes of the character starting at p (n > 0): its length, 0 when invalid, -1 when cut short but possible so far. */
 static int utf8_char(const unsigned char *p, size_t n)
 {

@@ -41,6 +41,8 @@ size_t utf8_valid(const char *p, size_t n);
 /* v in decimal digits, with a NUL behind them; their number. printf would take ten times as long. */
 enum { STR_NUM = 21 };
 size_t str_num(long long v, char out[STR_NUM]);
+/* a, b and c behind one another, cut to what fits into size bytes with the NUL: "%s%s%s" without printf. */
+void str_put(char *out, size_t size, const char *a, const char *b, const char *c);
 /* How many bytes at the front of p[0..n) stand for themselves in a JSON string: up to a quote, a backslash or a control character.
  * *ascii becomes false where one of them, or (so it is no more than a hint) one soon behind them, is beyond ASCII. */
 size_t str_plain(const char *p, size_t n, bool *ascii);

@@ -1,5 +1,4 @@
 /* One attempt: the request to an upstream, and what its end means for the call and for the key (MOD-3, MOD-4, MOD-8). */
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <time.h>
@@ -287,7 +286,7 @@ static int send_request(struct attempt *a, const char *pin, struct http_res *res
 		(void)buf_fmt(&key, "x-api-key: %s", secret_use(a->key->secret));
 		add(&h, key.p);
 	}
-	const char *url = mem_fmt(k->c->mem, "%s%s", p->base_url, paths[p->wire]);
+	const char *url = mem_join(k->c->mem, p->base_url, paths[p->wire], "");
 	const struct http_req q = {
 		.method = "POST",
 		.url = url,

@@ -1,9 +1,9 @@
 /* A buffered answer: what is one goes to the client as it came, or in the client's own wire; everything else is a fault. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/js.h"
+#include "base/str.h"
 #include "model/call_int.h"
 
 enum { OUT_BYTES = 128 << 20 }; /* of an answer written as a stream */
@@ -117,9 +117,8 @@ enum verdict buffered_give(struct attempt *a)
 	else if (!answer.usage.known)
 		answer.usage = call_estimate(k, written);
 	k->rec.finish = answer.finish;
-	(void)snprintf(
-	    k->rec.response_id, sizeof k->rec.response_id, "%s", answer.id == NULL ? "" : answer.id);
-	(void)snprintf(k->rec.response_model, sizeof k->rec.response_model, "%s",
-	    answer.model == NULL ? "" : answer.model);
+	str_put(k->rec.response_id, sizeof k->rec.response_id, answer.id == NULL ? "" : answer.id, "", "");
+	str_put(k->rec.response_model, sizeof k->rec.response_model, answer.model == NULL ? "" : answer.model,
+	    "", "");
 	return k->ask.stream ? give_stream(a, &answer) : give(a, &answer, mended);
 }

@@ -1,12 +1,12 @@
 #include "model/keyring.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "model/catalog_int.h"
 #include "sql/model.h"
 
@@ -70,7 +70,7 @@ static struct cool *cool_of(struct catalog *c, const char *name)
 	if (c->n_cools >= COOLS_MAX)
 		cools_clear(c, clock_ms());
 	k = xcalloc(1, sizeof *k);
-	(void)snprintf(k->name, sizeof k->name, "%s", name);
+	str_put(k->name, sizeof k->name, name, "", "");
 	LIST_INSERT_HEAD(&c->cools[hash_slot(name, CATALOG_BUCKETS)], k, in_bucket);
 	c->n_cools++;
 	return k;
@@ -83,7 +83,7 @@ void keyring_free(struct catalog *c)
 
 static const char *rest_name(char out[COOL_NAME], const char *key, const char *model)
 {
-	(void)snprintf(out, COOL_NAME, "%s%s%s", key, model == NULL ? "" : " ", model == NULL ? "" : model);
+	str_put(out, COOL_NAME, key, model == NULL ? "" : " ", model == NULL ? "" : model);
 	return out;
 }
 
@@ -136,7 +136,7 @@ int keyring_take(struct catalog *c, const struct provider *p, const char *model,
     const struct provider_key **key, int64_t *wait_ms, struct err *e)
 {
 	char name[COOL_NAME];
-	(void)snprintf(name, sizeof name, "%s/%s", p->org, p->name);
+	str_put(name, sizeof name, p->org, "/", p->name);
 	int64_t now = clock_ms(), least = INT64_MAX;
 	unsigned n = (unsigned)p->n_keys;
 	*key = NULL;

@@ -80,16 +80,6 @@ static const struct provider_model *model_of(const struct provider *p, const cha
 	return NULL;
 }
 
-static const char *address_of(struct mem *m, const char *provider, const char *model)
-{
-	size_t n = strlen(provider), all = n + 1 + strlen(model);
-	char *to = mem_alloc(m, all + 1);
-	memcpy(to, provider, n);
-	to[n] = '/';
-	memcpy(to + n + 1, model, all - n);
-	return to;
-}
-
 static void add(struct look *l, const struct provider *p, const struct provider_model *model)
 {
 	struct model_route *r = l->to;
@@ -98,7 +88,7 @@ static void add(struct look *l, const struct provider *p, const struct provider_
 			return;
 	if (r->n == ROUTE_TARGETS_MAX)
 		return;
-	const char *address = address_of(l->m, p->name, model->name);
+	const char *address = mem_join(l->m, p->name, "/", model->name);
 	if (!allowed(l->o, p, address, l->alias, l->vouched)) {
 		l->excluded = true;
 		return;

@@ -143,7 +143,9 @@ static void answered(struct buf *b, const struct call_record *r)
 	put(b, "gatehouse.model", r->answered->address);
 	if (r->finish != WIRE_UNFINISHED) {
 		member(b, "gen_ai.response.finish_reasons");
-		(void)buf_fmt(b, "[\"%s\"]", wire_finish_name(r->finish));
+		(void)buf_str(b, "[\"");
+		(void)buf_str(b, wire_finish_name(r->finish));
+		(void)buf_str(b, "\"]");
 	}
 	if (r->stream && r->first_us > 0) {
 		member(b, "gen_ai.response.time_to_first_chunk");
@@ -193,7 +195,7 @@ void span_of_call(struct buf *b, const struct call_record *r, int64_t wall_us, i
 			random_hex(trace, SPAN_TRACE_HEX - 1);
 	}
 	random_hex(id, SPAN_HEX - 1);
-	(void)snprintf(name, sizeof name, "chat %s", r->answered != NULL ? r->answered->address : r->asked);
+	str_put(name, sizeof name, "chat ", r->answered != NULL ? r->answered->address : r->asked, "");
 	(void)buf_chr(b, '{');
 	put(b, "trace", trace);
 	put(b, "span", id);

@@ -279,10 +279,12 @@ static void check_fields(const struct check *k, const struct param *schema, cons
 			check_value(k, p, p->name, field);
 			continue;
 		}
+		if (p == NULL && k->lax)
+			continue;
 		(void)snprintf(at, sizeof at, "%s%s%.*s", path, path[0] != 0 ? "." : "", KEY_SHOWN, key);
 		if (p != NULL)
 			check_value(k, p, at, field);
-		else if (!k->lax)
+		else
 			unknown_field(k, schema, at, key);
 	}
 	for (const struct param *p = schema; p->name != NULL; p++) {

@@ -240,6 +240,20 @@ static void a_number_is_what_printf_writes(void **state)
 	}
 }
 
+static void strings_behind_one_another_are_cut_to_what_fits(void **state)
+{
+	(void)state;
+	for (size_t size = 1; size < 12; size++) {
+		char got[16] = "###############", want[16];
+		str_put(got, size, "abc", "", "defgh");
+		memcpy(want, "abcdefgh", 9);
+		if (size < 9)
+			want[size - 1] = 0;
+		assert_string_equal(got, want);
+		assert_int_equal(got[size], '#');
+	}
+}
+
 /* Every byte at every place of texts of every length about a word of the machine, whatever stands around it. */
 static void a_plain_stretch_ends_where_it_should(void **state)
 {
@@ -266,6 +280,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_number_is_what_printf_writes),
 		cmocka_unit_test(a_plain_stretch_ends_where_it_should),
+		cmocka_unit_test(strings_behind_one_another_are_cut_to_what_fits),
 		cmocka_unit_test(test_every_code_point_is_valid_and_every_cut_of_it_is_a_tail),
 		cmocka_unit_test(test_every_sequence_of_up_to_three_bytes_is_judged_as_the_code_points_say),
 		cmocka_unit_test(test_a_stream_cut_anywhere_comes_out_whole_when_its_tails_are_held_back),
