@@ -119,11 +119,9 @@ static struct str value(const char *key, const char *v, struct scratch *s, bool 
 }
 
 /* A pair that does not fit is left out as a whole; a shorter one after it may still fit. */
-static void pair(struct buf *line, bool json, const char *key, const char *v, struct scratch *s)
+static void add(struct buf *line, bool json, const char *key, struct str text, bool quoted)
 {
-	bool bare, follows = line->n > 0;
-	struct str text = value(key, v, s, &bare);
-	bool quoted = json || !bare;
+	bool follows = line->n > 0;
 	size_t key_n = strlen(key), n = (json || follows) + key_n + 1 + text.n + 2 * json + 2 * quoted;
 	char *at = buf_room(line, n);
 	line->full = false;
@@ -145,6 +143,13 @@ static void pair(struct buf *line, bool json, const char *key, const char *v, st
 	buf_grew(line, n);
 }
 
+static void pair(struct buf *line, bool json, const char *key, const char *v, struct scratch *s)
+{
+	bool bare;
+	struct str text = value(key, v, s, &bare);
+	add(line, json, key, text, json || !bare);
+}
+
 void log_kv(enum log_level level, const char *msg, ...)
 {
 	if ((int)level < least_level)
@@ -154,8 +159,9 @@ void log_kv(enum log_level level, const char *msg, ...)
 	struct scratch scratch = { BUF(4 * INPUT_BYTES), BUF(2 * VALUE_BYTES) };
 	char now[CLOCK_TEXT];
 	clock_rfc3339(clock_wall_ms(), now);
-	pair(&line, json, "time", now, &scratch);
-	pair(&line, json, "level", level_names[level], &scratch);
+	/* These two are words of ours. */
+	add(&line, json, "time", str_of(now), json);
+	add(&line, json, "level", str_of(level_names[level]), json);
 	pair(&line, json, "process", process_name, &scratch);
 	pair(&line, json, "msg", msg, &scratch);
 	va_list ap;

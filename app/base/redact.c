@@ -1,6 +1,7 @@
 #include "base/redact.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -92,6 +93,11 @@ static bool split(const char *key, struct parts *s)
 bool redact_key(const char *key)
 {
 	struct parts s;
+	size_t n = 0;
+	while (key[n] >= 'a' && key[n] <= 'z')
+		n++;
+	if (key[n] == 0) /* one part, as most are */
+		return n > LONGEST_ROW ? n > KEY_MAX : is_row(key, n);
 	if (!split(key, &s))
 		return true;
 	for (size_t from = 0; from < s.n; from++)
@@ -179,7 +185,7 @@ static const struct shape {
 
 static size_t foreign_token(const char *p, size_t n, bool in_word)
 {
-	if (in_word || memchr("sAgxhnp", p[0], 7) == NULL)
+	if (in_word)
 		return 0;
 	for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
 		const struct shape *s = &shapes[i];
@@ -256,11 +262,16 @@ static ssize_t userinfo(const char *p, size_t n)
 	return at == NULL ? -1 : at - p;
 }
 
+/* What any token begins with. */
+static const bool may_begin[UCHAR_MAX + 1] = {
+	['s'] = true, ['A'] = true, ['g'] = true, ['x'] = true, ['h'] = true, ['n'] = true, ['p'] = true
+};
+
 static void tokens(const char *p, size_t n, struct buf *out)
 {
 	size_t done = 0;
 	for (size_t i = 0; i < n;) {
-		size_t len = any_token(p, i, n);
+		size_t len = may_begin[(unsigned char)p[i]] ? any_token(p, i, n) : 0;
 		if (len == 0) {
 			i++;
 			continue;
