@@ -49,6 +49,16 @@ const char *wire_answer_text(struct mem *m, const struct wire_answer *a)
 	return wire_parts_text(m, a->parts, a->n_parts, "");
 }
 
+size_t wire_answer_written(const struct wire_answer *a)
+{
+	size_t one = 0;
+	for (size_t i = 0; i < a->n_parts; i++) {
+		const struct wire_part *p = &a->parts[i];
+		one += (p->text == NULL ? 0 : strlen(p->text)) + (p->name == NULL ? 0 : strlen(p->name));
+	}
+	return one * (size_t)a->n;
+}
+
 const char *wire_stop_reason(enum wire_finish f, bool sequence)
 {
 	switch (f) {

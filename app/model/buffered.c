@@ -109,7 +109,7 @@ enum verdict buffered_give(struct attempt *a)
 		return attempt_fails(a, CALL_AGAIN, "markup", WIRE_UPSTREAM,
 		    "The model's answer holds a raw tool call that its provider did not read; try again.");
 	}
-	size_t written = a->body.n / 2; /* where no usage is told: about half of a body is text */
+	size_t written = wire_answer_written(&answer);
 	bool mended = !call_used(k, a, &answer.usage, written, true) ||
 	    (answer.usage.known && answer.usage.part);
 	if (mended)

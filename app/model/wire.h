@@ -164,6 +164,9 @@ int wire_answer_read(
     struct mem *m, enum provider_wire w, const char *body, size_t n, struct wire_answer *out, struct err *e);
 /* The text of all parts that a client would show, joined: what markup is looked for in. */
 const char *wire_answer_text(struct mem *m, const struct wire_answer *a);
+/* Bytes of text, reasoning, names and arguments in it: to be estimated from, as wire_seen's. Of several completions each counts as the
+ * first, which is the one that is read. */
+size_t wire_answer_written(const struct wire_answer *a);
 
 /* What a written answer or stream says of itself. */
 struct wire_self {
