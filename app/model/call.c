@@ -144,18 +144,27 @@ static const char *rests(const struct provider *p)
 	    : "All keys of the model's provider rest after faults of its; try again later.";
 }
 
-/* A key of this target; waits for one that returns soon if `wait`. -1: k->fail says when. */
-static int take_key(
-    struct call *k, const struct route_target *t, bool wait, bool tried, const struct provider_key **key)
+/* Is it waited for? Who else could answer is asked at once when this provider rests for what others met; a rest that this call brought
+ * about is waited for, but not one to which others added faults: then this call was the one that tried whether it is well again. */
+static bool waited_for(const struct call *k, const struct key_rest *rest, bool last, bool tried)
 {
-	int64_t until = clock_ms() + k->limits.retry_wait_ms, wait_ms = 0;
+	return last || (tried && rest->strikes <= k->limits.attempts);
+}
+
+/* A key of this target; waits for one that returns soon. -1: k->fail says when. */
+static int take_key(
+    struct call *k, const struct route_target *t, bool last, bool tried, const struct provider_key **key)
+{
+	int64_t until = clock_ms() + k->limits.retry_wait_ms;
+	struct key_rest rest;
 	for (;;) {
 		struct err e = { 0 };
-		if (keyring_take(
-			k->svc->catalog, t->provider, t->model->name, k->sticky, key, &wait_ms, &e) == 0)
+		if (keyring_take(k->svc->catalog, t->provider, t->model->name, k->sticky, key, &rest, &e) ==
+		    0)
 			return 0;
-		if (!wait || clock_ms() + wait_ms > until || !pause_ms(k, wait_ms < 10 ? 10 : wait_ms)) {
-			int retry_s = e.retry_s > 0 ? e.retry_s : (int)((wait_ms + 999) / 1000);
+		if (!waited_for(k, &rest, last, tried) || clock_ms() + rest.ms > until ||
+		    !pause_ms(k, rest.ms < 10 ? 10 : rest.ms)) {
+			int retry_s = e.retry_s > 0 ? e.retry_s : (int)((rest.ms + 999) / 1000);
 			if (!tried)
 				k->fail = (struct call_fail){ .kind = WIRE_OVERLOADED,
 					.message = rests(t->provider) };
@@ -171,9 +180,7 @@ static enum verdict ask_target(struct call *k, const struct route_target *t, boo
 	k->at_target = k->rec.n_attempts;
 	for (int i = 0; i < k->limits.attempts; i = k->rec.n_attempts - k->at_target) {
 		const struct provider_key *key = NULL;
-		/* Who else could answer is asked at once when this provider rests for what others met; a rest that this call
-		 * brought about is waited for. */
-		if (take_key(k, t, last || i > 0, i > 0, &key) != 0)
+		if (take_key(k, t, last, i > 0, &key) != 0)
 			return k->rec.client_left ? CALL_LEFT : CALL_NEXT;
 		enum verdict v = attempt_run(k, t, key, last);
 		if (v != CALL_AGAIN)

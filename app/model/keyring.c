@@ -105,24 +105,24 @@ void keyring_told(struct catalog *c, const char *key, const char *model, long lo
 
 /* ---- whose turn it is */
 
-/* How long until k may be used; 0: now, and then it is taken. */
-static int64_t try_key(struct cool *k, int64_t now)
+/* Until when k may not be used; of 0 ms: it may, and is taken. */
+static struct key_rest try_key(struct cool *k, int64_t now)
 {
 	int64_t until = k->until_ms > k->probe_ms ? k->until_ms : k->probe_ms;
 	if (until > now)
-		return until - now;
+		return (struct key_rest){ until - now, k->strikes };
 	if (k->strikes >= PROBE_AFTER)
 		k->probe_ms = now + PROBE_MS;
-	return 0;
+	return (struct key_rest){ 0 };
 }
 
 /* The same for a model: also the rest of its key for it. */
-static int64_t try_for(struct catalog *c, const char *key, const char *model, int64_t now)
+static struct key_rest try_for(struct catalog *c, const char *key, const char *model, int64_t now)
 {
 	char name[COOL_NAME];
-	struct cool *rest = cool_find(c, rest_name(name, key, model));
-	int64_t left = rest == NULL ? 0 : try_key(rest, now);
-	return left > 0 ? left : try_key(cool_of(c, key), now);
+	struct cool *its = cool_find(c, rest_name(name, key, model));
+	struct key_rest left = its == NULL ? (struct key_rest){ 0 } : try_key(its, now);
+	return left.ms > 0 ? left : try_key(cool_of(c, key), now);
 }
 
 /* The same on every host: a vendor's cache of prompts is the key's. */
@@ -133,33 +133,34 @@ static unsigned stuck_to(const char *sticky)
 }
 
 int keyring_take(struct catalog *c, const struct provider *p, const char *model, const char *sticky,
-    const struct provider_key **key, int64_t *wait_ms, struct err *e)
+    const struct provider_key **key, struct key_rest *rest, struct err *e)
 {
 	char name[COOL_NAME];
 	str_put(name, sizeof name, p->org, "/", p->name);
-	int64_t now = clock_ms(), least = INT64_MAX;
+	int64_t now = clock_ms();
+	struct key_rest least = { .ms = INT64_MAX };
 	unsigned n = (unsigned)p->n_keys;
 	*key = NULL;
-	*wait_ms = 0;
+	*rest = (struct key_rest){ 0 };
 	if (n == 0)
 		return err_set(e, ERR_UNAVAILABLE, "The provider %s has no usable key.", p->name);
 	(void)pthread_mutex_lock(&c->cool_lock);
 	unsigned first = sticky != NULL ? stuck_to(sticky) : cool_of(c, name)->turn++;
 	for (unsigned i = 0; i < n && *key == NULL; i++) {
 		const struct provider_key *one = &p->keys[(first + i) % n];
-		int64_t left = try_for(c, one->id, model, now);
-		if (left == 0)
+		struct key_rest left = try_for(c, one->id, model, now);
+		if (left.ms == 0)
 			*key = one;
-		else if (left < least)
+		else if (left.ms < least.ms)
 			least = left;
 	}
 	(void)pthread_mutex_unlock(&c->cool_lock);
 	if (*key != NULL)
 		return 0;
-	*wait_ms = least;
+	*rest = least;
 	err_clear(e);
 	e->reason = "keys_cooling";
-	e->retry_s = (int)((least + 999) / 1000);
+	e->retry_s = (int)((least.ms + 999) / 1000);
 	return p->keys[0].secret == NULL
 	    ? err_set(e, ERR_UNAVAILABLE, "The provider %s is not asked for %.160s for another %d s.",
 		  p->name, model, e->retry_s)

@@ -21,14 +21,19 @@ enum key_outcome {
 	KEY_FAULT, /* any other 5xx, a reset, silence: Retry-After, or a fifth of a second, doubling up to 15 s */
 };
 
+/* How long until the first key returns, and how many faults in a row brought that about. */
+struct key_rest {
+	int64_t ms;
+	int strikes;
+};
 /*
- * The next key that is not cooling, nor for this model (its name as clients write it; also below); `sticky` (NULL: none) names a conversation that likes to stay with one key. ERR_UNAVAILABLE
- * with reason "keys_cooling" when all are: *wait_ms is then how long until the first returns, and e->retry_s the same rounded
- * up. After three faults in a row one caller at a time tries a key that returns; for the others it still cools.
+ * The next key that is not cooling, nor for this model (its name as clients write it; also below); `sticky` (NULL: none) names a
+ * conversation that likes to stay with one key. ERR_UNAVAILABLE with reason "keys_cooling" when all are: *rest says until when, and
+ * e->retry_s the same rounded up. After three faults in a row one caller at a time tries a key that returns; for the others it still cools.
  * *key is valid as long as the copy that p is of.
  */
 int keyring_take(struct catalog *c, const struct provider *p, const char *model, const char *sticky,
-    const struct provider_key **key, int64_t *wait_ms, struct err *e);
+    const struct provider_key **key, struct key_rest *rest, struct err *e);
 /*
  * Tell how an attempt went. retry_after_ms: what the provider asked for, 0 nothing; at most a day counts. It holds in this
  * process at once; in the others when PostgreSQL has it. KEY_OK costs nothing unless the key had failed before. Where PostgreSQL

@@ -47,11 +47,11 @@ static const struct provider_key *key_of(struct catalog *c, const struct provide
 {
 	const struct provider_key *key = NULL;
 	struct err cooling = { 0 };
-	int64_t wait_ms;
+	struct key_rest rest;
 	for (int i = 0; i < p->n_keys && ask->key != NULL; i++)
 		if (strcmp(p->keys[i].id, ask->key) == 0)
 			return &p->keys[i];
-	if (ask->key == NULL && keyring_take(c, p, model, NULL, &key, &wait_ms, &cooling) == 0)
+	if (ask->key == NULL && keyring_take(c, p, model, NULL, &key, &rest, &cooling) == 0)
 		return key;
 	if (ask->key == NULL && p->n_keys > 0)
 		return &p->keys[0];

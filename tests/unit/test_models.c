@@ -355,13 +355,13 @@ static int64_t waits_for(struct catalog *c, const struct provider *p, const char
 {
 	struct err e = { 0 };
 	const struct provider_key *key;
-	int64_t ms;
-	if (keyring_take(c, p, model, NULL, &key, &ms, &e) == 0)
+	struct key_rest rest;
+	if (keyring_take(c, p, model, NULL, &key, &rest, &e) == 0)
 		return 0;
 	assert_string_equal(e.reason, "keys_cooling");
 	assert_int_equal(e.code, ERR_UNAVAILABLE);
-	assert_true(e.retry_s >= 1 && (int64_t)e.retry_s * 1000 >= ms);
-	return ms;
+	assert_true(e.retry_s >= 1 && (int64_t)e.retry_s * 1000 >= rest.ms);
+	return rest.ms;
 }
 static int64_t waits(struct catalog *c, const struct provider *p)
 {
@@ -376,10 +376,10 @@ static void keys_are_used_in_turn_and_one_that_cools_is_passed_over(void **s) /*
 	const struct provider *p = provider(here, "r/m");
 	const struct provider_key *key, *before = NULL;
 	struct err e = { 0 };
-	int64_t ms;
+	struct key_rest rest;
 	int seen[3] = { 0 };
 	for (int i = 0; i < 9; i++) {
-		assert_int_equal(keyring_take(here, p, "m", NULL, &key, &ms, &e), 0);
+		assert_int_equal(keyring_take(here, p, "m", NULL, &key, &rest, &e), 0);
 		assert_ptr_not_equal(key, before);
 		before = key;
 		seen[key - p->keys]++;
@@ -388,18 +388,18 @@ static void keys_are_used_in_turn_and_one_that_cools_is_passed_over(void **s) /*
 		assert_int_equal(seen[i], 3);
 	/* A conversation stays with its key while it can. */
 	const struct provider_key *mine, *again;
-	assert_int_equal(keyring_take(here, p, "m", "session-1", &mine, &ms, &e), 0);
-	assert_int_equal(keyring_take(here, p, "m", "session-1", &again, &ms, &e), 0);
+	assert_int_equal(keyring_take(here, p, "m", "session-1", &mine, &rest, &e), 0);
+	assert_int_equal(keyring_take(here, p, "m", "session-1", &again, &rest, &e), 0);
 	assert_ptr_equal(mine, again);
 	keyring_tell(here, p, mine, "m", KEY_LIMITED, 60000);
 	for (int i = 0; i < 6; i++) {
-		assert_int_equal(keyring_take(here, p, "m", "session-1", &again, &ms, &e), 0);
+		assert_int_equal(keyring_take(here, p, "m", "session-1", &again, &rest, &e), 0);
 		assert_ptr_not_equal(mine, again);
 	}
 	for (int i = 0; i < 3; i++)
 		if (&p->keys[i] != mine)
 			keyring_tell(here, p, &p->keys[i], "m", KEY_LIMITED, 30000 + 1000 * i);
-	ms = waits(here, p);
+	int64_t ms = waits(here, p);
 	assert_true(ms > 15000 && ms <= 32000); /* the earliest return */
 	const json_t *row = js_get(works(&ada, "get_provider", "{\"name\":\"r\"}"), "keys");
 	assert_string_equal(js_str(json_array_get(row, 0), "state"), "cooling");
