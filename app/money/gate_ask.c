@@ -21,7 +21,7 @@ enum {
 	ARRAY_BYTES = 1 << 20,
 	NUMBER_BYTES = 24,
 	SKIPS = 31,
-	ALONE_TRIES = 2
+	SHORT_TRIES = 2
 };
 
 struct gate_verdict {
@@ -133,29 +133,49 @@ static void settings(const struct conf *conf, struct buf *limits)
 		gate_array_num(limits, conf_int(conf, keys[i]));
 }
 
+/* The columns of calls, as all statements for several take them. */
+enum { REQUESTS, KEYS, RUNS, SESSIONS, AMOUNTS, TOKENS, COLUMNS };
+struct columns {
+	struct buf of[COLUMNS];
+	const char *text[COLUMNS];
+};
+
+static void columns_free(struct columns *c)
+{
+	for (size_t i = 0; i < COLUMNS; i++)
+		buf_free(&c->of[i]);
+}
+
+static void columns_fill(struct columns *to, struct asking *const *all, int n)
+{
+	for (size_t i = 0; i < COLUMNS; i++)
+		to->of[i] = BUF(ARRAY_BYTES);
+	for (int i = 0; i < n; i++) {
+		const struct gate_call *c = all[i]->call;
+		gate_array(&to->of[REQUESTS], c->request);
+		gate_array(&to->of[KEYS], c->key);
+		gate_array(&to->of[RUNS], c->run);
+		gate_array(&to->of[SESSIONS], c->session);
+		gate_array_num(&to->of[AMOUNTS], all[i]->ask->worst_millicents);
+		gate_array_num(&to->of[TOKENS], all[i]->ask->worst_tokens);
+	}
+	for (size_t i = 0; i < COLUMNS; i++)
+		to->text[i] = gate_array_end(&to->of[i]);
+}
+
 static struct pg_res *ask_ledger(struct gate *g, struct asking *const *all, int n, struct err *e)
 {
 	const struct gate_call *first = all[0]->call;
-	auto_buf struct buf limits = BUF(ARRAY_BYTES), requests = BUF(ARRAY_BYTES), keys = BUF(ARRAY_BYTES),
-			    runs = BUF(ARRAY_BYTES), sessions = BUF(ARRAY_BYTES), amounts = BUF(ARRAY_BYTES),
-			    tokens = BUF(ARRAY_BYTES);
+	auto_buf struct buf limits = BUF(ARRAY_BYTES);
+	AUTO(columns_free) struct columns c;
 	settings(g->o.conf, &limits);
-	for (int i = 0; i < n; i++) {
-		const struct gate_call *c = all[i]->call;
-		gate_array(&requests, c->request);
-		gate_array(&keys, c->key);
-		gate_array(&runs, c->run);
-		gate_array(&sessions, c->session);
-		gate_array_num(&amounts, all[i]->ask->worst_millicents);
-		gate_array_num(&tokens, all[i]->ask->worst_tokens);
-	}
+	columns_fill(&c, all, n);
 	auto_pg struct pg *db = pg_take(g->o.db, GATE_TAKE_MS, e);
 	return db == NULL ? NULL
 			  : PG(db, &q_money_admit, e, first->org, first->subject, first->currency,
 				first->test ? "true" : "false", conf_str(g->o.conf, "BILLING_MODE"), g->id,
-				gate_array_end(&limits), gate_array_end(&requests), gate_array_end(&keys),
-				gate_array_end(&runs), gate_array_end(&sessions), gate_array_end(&amounts),
-				gate_array_end(&tokens));
+				gate_array_end(&limits), c.text[REQUESTS], c.text[KEYS], c.text[RUNS],
+				c.text[SESSIONS], c.text[AMOUNTS], c.text[TOKENS]);
 }
 
 static void read_verdict(const struct pg_res *r, int row, struct gate_verdict *v)
@@ -175,9 +195,9 @@ static void read_verdict(const struct pg_res *r, int row, struct gate_verdict *v
 	v->metered = pg_bool(r, row, 12);
 }
 
-/* ---- one alone */
+/* ---- the short way */
 
-/* Whether something was in the way of an org's last call that came alone: then the next ones are not tried in the short way. */
+/* Whether something was in the way of an org's last calls: then the next ones are not tried in the short way. */
 static unsigned char *in_the_way(struct gate *g, const char *org)
 {
 	unsigned x = 2166136261u; /* FNV-1a */
@@ -186,7 +206,7 @@ static unsigned char *in_the_way(struct gate *g, const char *org)
 	return &g->in_the_way[x % GATE_ORGS];
 }
 
-static bool try_alone(struct gate *g, const char *org)
+static bool try_short(struct gate *g, const char *org)
 {
 	(void)pthread_mutex_lock(&g->lock);
 	unsigned char *left = in_the_way(g, org);
@@ -197,7 +217,7 @@ static bool try_alone(struct gate *g, const char *org)
 	return is;
 }
 
-static void not_alone(struct gate *g, const char *org)
+static void not_short(struct gate *g, const char *org)
 {
 	(void)pthread_mutex_lock(&g->lock);
 	*in_the_way(g, org) = SKIPS;
@@ -220,28 +240,58 @@ static struct pg_res *ask_alone(struct gate *g, const struct asking *a, struct e
 		  c->run, c->session, amount, tokens);
 }
 
-/* One that nothing is in the way of, in half the time of what can judge all. False: nothing was done, ask that. The first try does
- * nothing also where another process, or a settlement, is at the account at this moment. Which run a session is of, that statement
- * does not look up. */
-static bool let_alone_in(struct gate *g, struct asking *a)
+static struct pg_res *ask_some(struct gate *g, struct asking *const *all, int n, struct err *e)
 {
-	bool known = a->call->session == NULL || a->call->run != NULL;
-	if (!known || !try_alone(g, a->call->org))
+	const struct gate_call *first = all[0]->call;
+	char sum_text[NUMBER_BYTES], n_text[NUMBER_BYTES];
+	auto_buf struct buf limits = BUF(ARRAY_BYTES);
+	AUTO(columns_free) struct columns c;
+	long long sum = 0;
+	settings(g->o.conf, &limits);
+	columns_fill(&c, all, n);
+	for (int i = 0; i < n; i++)
+		sum += all[i]->ask->worst_millicents;
+	(void)snprintf(sum_text, sizeof sum_text, "%lld", sum);
+	(void)snprintf(n_text, sizeof n_text, "%d", n);
+	auto_pg struct pg *db = pg_take(g->o.db, GATE_TAKE_MS, e);
+	return db == NULL ? NULL
+			  : PG(db, &q_money_admit_some, e, first->org, first->subject, first->currency,
+				first->test ? "true" : "false", conf_str(g->o.conf, "BILLING_MODE"), g->id,
+				gate_array_end(&limits), c.text[REQUESTS], c.text[KEYS], c.text[RUNS],
+				c.text[SESSIONS], c.text[AMOUNTS], c.text[TOKENS], sum_text, n_text);
+}
+
+/* Which run a session is of, the short way does not look up. */
+static bool runs_known(struct asking *const *all, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (all[i]->call->session != NULL && all[i]->call->run == NULL)
+			return false;
+	return true;
+}
+
+/* Those that nothing is in the way of, in half the time of what can judge all. False: nothing was done, ask that. The first try does
+ * nothing also where another process, or a settlement, is at the account at this moment. */
+static bool let_in_short(struct gate *g, struct asking *const *all, int n)
+{
+	if (!runs_known(all, n) || !try_short(g, all[0]->call->org))
 		return false;
-	for (int i = 0; i < ALONE_TRIES; i++) {
+	for (int try = 0; try < SHORT_TRIES; try++) {
 		struct err why = { 0 };
-		auto_res struct pg_res *r = ask_alone(g, a, &why);
-		a->rc = r == NULL ? -1 : 0;
-		a->e = why;
-		if (r == NULL)
-			return why.code == ERR_UNAVAILABLE;
-		if (pg_rows(r) == 0)
+		auto_res struct pg_res *r = n == 1 ? ask_alone(g, all[0], &why) : ask_some(g, all, n, &why);
+		if (r == NULL && why.code != ERR_UNAVAILABLE)
+			return false;
+		if (r != NULL && pg_rows(r) == 0)
 			continue;
-		free(a->v.run);
-		a->v = (struct gate_verdict){ .is = "ok" };
+		for (int i = 0; i < n; i++) {
+			free(all[i]->v.run);
+			all[i]->v = (struct gate_verdict){ .is = "ok" };
+			all[i]->rc = r == NULL ? -1 : 0;
+			all[i]->e = why;
+		}
 		return true;
 	}
-	not_alone(g, a->call->org);
+	not_short(g, all[0]->call->org);
 	return false;
 }
 
@@ -251,7 +301,7 @@ static bool let_alone_in(struct gate *g, struct asking *a)
 static void ask_for(struct gate *g, struct asking *const *all, int n)
 {
 	struct err why = { 0 };
-	if (n == 1 && let_alone_in(g, all[0]))
+	if (let_in_short(g, all, n))
 		return;
 	auto_res struct pg_res *r = ask_ledger(g, all, n, &why);
 	if (r == NULL && n > 1 && why.code != ERR_UNAVAILABLE) {

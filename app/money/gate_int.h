@@ -20,7 +20,7 @@ enum {
 	/* The thread waits so long for more where nobody waits for it: a settlement alone costs several times its share of ten. Short
 	   beside any call of a model, as what it reserved is held meanwhile. */
 	GATE_LINGER_MS = 40,
-	GATE_ORGS = 64, /* told apart where one of them is asked for alone */
+	GATE_ORGS = 64, /* told apart where calls of one of them are let in the short way */
 };
 
 enum gate_todo { GATE_OPEN, GATE_SETTLE, GATE_RELEASE };
@@ -68,7 +68,7 @@ struct gate {
 	LIST_HEAD(, gate_call) open;
 	LIST_HEAD(, gate_lane) lanes;
 	unsigned char
-	    in_the_way[GATE_ORGS]; /* so many calls of such an org are not tried alone (gate_ask.c) */
+	    in_the_way[GATE_ORGS]; /* so many askings for such an org do not try the short way (gate_ask.c) */
 	struct gate_list queue;    /* for the thread */
 	size_t queued;
 	bool urgent;                       /* somebody waits for what is queued */

@@ -31,6 +31,31 @@ INSERT INTO reservations (org, request, account, amount, tokens, key, run, sessi
 SELECT $1, $8, room.id, $12::bigint, $13::bigint, $9::text, $10::text, $11::text, $6, money_now()
 FROM room WHERE set_config('synchronous_commit', 'off', true) = 'off' RETURNING 1
 
+-- name: money_admit_some
+-- The same of several calls, all or none: $8 requests, $9 keys, $10 runs, $11 sessions, $12 amounts, $13 tokens; $14 the sum of the amounts,
+-- $15 how many there are. A conflict also where two are of one request. (An array in a subquery has no length that a plan could be made for:
+-- else one would be made anew each time.)
+WITH room AS (
+  UPDATE accounts c SET reserved = c.reserved + $14::bigint, calls = c.calls + $15::integer
+  FROM orgs o
+  WHERE c.org = $1 AND c.subject = $2 AND c.currency = $3 AND c.test = $4::boolean AND o.slug = $1
+    AND 0 <= ALL ($12::bigint[]) AND 0 <= ALL ($13::bigint[])
+    AND ($5 = 'open' OR $14::bigint <= money_available(c))
+    AND coalesce(o.tokens_per_minute, ($7::integer[])[1]) = 0 AND coalesce(o.concurrent_calls, ($7::integer[])[2]) = 0
+    AND coalesce(o.requests_per_minute, ($7::integer[])[6]) = 0
+    AND NOT EXISTS (SELECT FROM budgets WHERE org = $1)
+    AND (($7::integer[])[3:5] = '{0,0,0}' OR $9::text[] = array_fill(NULL::text, ARRAY[$15::integer]))
+    AND NOT EXISTS (SELECT FROM unnest((SELECT $9::text[])) mine (key) WHERE (SELECT k.org = $1 AND (k.requests_per_minute > 0
+      OR k.tokens_per_minute > 0 OR k.concurrent_calls > 0) FROM credentials k WHERE k.id = mine.key))
+    AND NOT EXISTS (SELECT FROM unnest((SELECT $8::text[])) mine (request) WHERE length(mine.request) NOT BETWEEN 1 AND 255
+      OR mine.request = (SELECT u.request FROM usage_rows u WHERE u.org = $1 AND u.request >= mine.request ORDER BY u.request LIMIT 1))
+    AND c.xmin = (SELECT a.xmin FROM accounts a WHERE a.org = $1 AND a.subject = $2 AND a.currency = $3 AND a.test = $4::boolean)
+  RETURNING c.id)
+INSERT INTO reservations (org, request, account, amount, tokens, key, run, session, gate, at)
+SELECT $1, a.request, room.id, a.amount, a.tokens, a.key, a.run, a.session, $6, money_now()
+FROM room, unnest((SELECT $8::text[]), $9::text[], $10::text[], $11::text[], $12::bigint[], $13::bigint[]) a (request, key, run, session, amount, tokens)
+WHERE set_config('synchronous_commit', 'off', true) = 'off' RETURNING 1
+
 -- name: money_close
 -- $2 subject, $3 currency, $4 test, $5 report; then of calls of this one account, which are committed together: $6 requests, $7 keys,
 -- $8 runs, $9 providers, $10 models, $11 to $15 tokens: input, cached, cache write, output, reasoning; $16 millicents, $17 estimated

@@ -11,9 +11,8 @@
 
 enum { TEXT_BYTES = 1 << 16 };
 
-/* The statement for one that comes alone: how many rows, -1 for a conflict. */
-static int alone(
-    const char *slug, const char *request, const char *key, const char *amount, const char *limits)
+/* The statement for one that comes alone, and that for several, of which another one costs nothing: is it let in? -1 for a conflict. */
+static int one(const char *slug, const char *request, const char *key, const char *amount, const char *limits)
 {
 	struct err e = { 0 };
 	auto_pg struct pg *db = take();
@@ -24,10 +23,28 @@ static int alone(
 	return r == NULL ? -1 : pg_rows(r);
 }
 
-/* BIL-1: whatever is in the way, it does nothing, and who can judge that is asked. */
-static void one_alone_is_let_in_only_where_nothing_is_in_the_way(void **s)
+static int some(
+    const char *slug, const char *request, const char *key, const char *amount, const char *limits)
 {
-	(void)s;
+	struct err e = { 0 };
+	auto_mem struct mem *m = mem_new();
+	auto_pg struct pg *db = take();
+	auto_res struct pg_res *r = PG(db, &q_money_admit_some, &e, slug, "", "usd", "false", "closed",
+	    "gat_t", limits, mem_fmt(m, "{%s,%s}", fresh(m), request),
+	    key == NULL ? "{NULL,NULL}" : mem_fmt(m, "{NULL,%s}", key), "{NULL,r}", "{NULL,s}",
+	    mem_fmt(m, "{0,%s}", amount), "{0,10}", amount, "2");
+	if (r == NULL)
+		assert_int_equal(e.code, ERR_CONFLICT);
+	if (r != NULL && pg_rows(r) != 0)
+		assert_int_equal(pg_rows(r), 2);
+	return r == NULL ? -1 : pg_rows(r) / 2;
+}
+typedef int let_in(
+    const char *slug, const char *request, const char *key, const char *amount, const char *limits);
+
+/* BIL-1: whatever is in the way, it does nothing, and who can judge that is asked. */
+static void only_where_nothing_is_in_the_way(let_in *alone)
+{
 	auto_mem struct mem *m = mem_new();
 	static const char none[] = "{0,0,0,0,0,0}";
 	static const char *const limits[] = { "{1,0,0,0,0,0}", "{0,1,0,0,0,0}", "{0,0,1,0,0,0}",
@@ -70,8 +87,16 @@ static void one_alone_is_let_in_only_where_nothing_is_in_the_way(void **s)
 	sql("SELECT money_release('%s', request) FROM reservations WHERE org = '%s'", slug, slug);
 }
 
+static void one_alone_is_let_in_only_where_nothing_is_in_the_way(void **s)
+{
+	(void)s;
+	only_where_nothing_is_in_the_way(one);
+	only_where_nothing_is_in_the_way(some);
+}
+
 /* Who settles holds the account until the other waits for it. */
 struct late {
+	let_in *alone;
 	const char *slug, *settled, *settling; /* settling: for so much */
 	atomic_bool held;
 	int rows;
@@ -96,7 +121,7 @@ static void settle_beside(void *arg, int i)
 	if (i > 0) {
 		while (!atomic_load(&l->held))
 			(void)poll(NULL, 0, 1);
-		l->rows = alone(l->slug, l->settled, NULL, "100", "{0,0,0,0,0,0}");
+		l->rows = l->alone(l->slug, l->settled, NULL, "100", "{0,0,0,0,0,0}");
 		return;
 	}
 	struct err e = { 0 };
@@ -125,16 +150,19 @@ static void one_alone_that_waited_for_a_settlement_is_judged_anew(void **s)
 	auto_mem struct mem *m = mem_new();
 	const char *slug = org(m, 1000);
 	static const char *const costs[] = { "7", "0" };
-	for (size_t i = 0; i < 4; i++) {
-		struct late l = { .slug = slug, .settled = fresh(m), .settling = costs[i % 2] };
-		if (i < 2)
-			assert_int_equal(alone(slug, l.settled, NULL, "100", "{0,0,0,0,0,0}"), 1);
+	for (size_t i = 0; i < 8; i++) {
+		struct late l = { .alone = i < 4 ? one : some,
+			.slug = slug,
+			.settled = fresh(m),
+			.settling = costs[i % 2] };
+		if (i % 4 < 2)
+			assert_int_equal(l.alone(slug, l.settled, NULL, "100", "{0,0,0,0,0,0}"), 1);
 		at_once(2, settle_beside, &l);
 		assert_int_equal(l.rows, 0);
-		assert_int_equal(alone(slug, l.settled, NULL, "100", "{0,0,0,0,0,0}"), 0);
+		assert_int_equal(l.alone(slug, l.settled, NULL, "100", "{0,0,0,0,0,0}"), 0);
 		assert_int_equal(RESERVED(slug), 0);
 	}
-	assert_int_equal(BALANCE(slug), 1000 - 14);
+	assert_int_equal(BALANCE(slug), 1000 - 28);
 	the_books_are_right();
 }
 
@@ -144,8 +172,9 @@ static void a_call_costs_the_same_however_much_its_org_has_used(void **s)
 	(void)s;
 	auto_buf struct buf b = BUF(TEXT_BYTES);
 	(void)buf_fmt(&b,
-	    "SET LOCAL plan_cache_mode = force_generic_plan; PREPARE flush AS %s; PREPARE one AS %s; ",
-	    q_money_flush.sql, q_money_admit_one.sql);
+	    "SET LOCAL plan_cache_mode = force_generic_plan; PREPARE flush AS %s; PREPARE one AS %s; PREPARE "
+	    "several AS %s; ",
+	    q_money_flush.sql, q_money_admit_one.sql, q_money_admit_some.sql);
 	(void)buf_str(&b,
 	    "EXECUTE flush('{x}', '{y}'); EXECUTE one('x', '', 'usd', 'f', 'closed', 'g', '{0,0,0,0,0,0}', "
 	    "'r', 'k', "
@@ -154,6 +183,8 @@ static void a_call_costs_the_same_however_much_its_org_has_used(void **s)
 	    "'k', 'x'); "
 	    "EXECUTE one('much', '', 'usd', 'f', 'closed', 'g', '{0,0,0,0,0,0}', 'r', 'k', NULL, 's', '1', "
 	    "'1'); "
+	    "EXECUTE several('much', '', 'usd', 'f', 'closed', 'g', '{0,0,0,0,0,0}', '{q,t}', '{k,k}', "
+	    "'{NULL,NULL}', '{s,s}', '{1,1}', '{1,1}', '2', '2'); "
 	    "SELECT money_admit('much', '', 'usd', false, 'closed', 'g', '{0,0,0,0,0,0}', '{a,b}', '{k,k}', "
 	    "'{NULL,NULL}', "
 	    "'{s,s}', '{1,1}', '{1,1}'); "
