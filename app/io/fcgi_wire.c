@@ -52,17 +52,22 @@ static void send_all(struct fcgi_call *k, struct iovec *v, size_t n)
 	}
 }
 
+/* What was gathered, and behind it p. */
 static void send_data(struct fcgi_call *k, const char *p, size_t n)
 {
-	while (n > 0 && !k->gone) {
+	size_t before = k->gathered.n;
+	while (before + n > 0 && !k->gone) {
 		unsigned char h[HEADER_BYTES];
-		size_t some = n > RECORD_MAX ? RECORD_MAX : n;
-		header(k, h, STDOUT_DATA, some);
-		struct iovec v[] = { { h, sizeof h }, { (void *)(uintptr_t)p, some } };
-		send_all(k, v, 2);
+		size_t some = n > RECORD_MAX - before ? RECORD_MAX - before : n;
+		header(k, h, STDOUT_DATA, before + some);
+		struct iovec v[] = { { h, sizeof h }, { k->gathered.p, before },
+			{ (void *)(uintptr_t)p, some } };
+		send_all(k, v, 3);
+		before = 0;
 		p += some;
 		n -= some;
 	}
+	buf_free(&k->gathered); /* a stream is silent for long: nothing is kept for it */
 }
 
 void fcgi_wire_begin(struct fcgi_call *k)
@@ -78,9 +83,7 @@ void fcgi_wire_begin(struct fcgi_call *k)
 
 int fcgi_wire_flush(struct fcgi_call *k)
 {
-	send_data(k, k->gathered.p, k->gathered.n);
-	buf_free(&k->gathered); /* a stream is silent for long: nothing is kept for it */
-	k->gathered = BUF(GATHER_BYTES);
+	send_data(k, "", 0);
 	return k->gone ? -1 : 0;
 }
 
@@ -88,11 +91,12 @@ int fcgi_wire_write(struct fcgi_call *k, const char *p, size_t n)
 {
 	if (n < GATHER_BYTES && buf_add(&k->gathered, p, n) == 0)
 		return k->gone ? -1 : 0;
-	(void)fcgi_wire_flush(k);
-	if (n < GATHER_BYTES)
+	if (n < GATHER_BYTES) {
+		(void)fcgi_wire_flush(k);
 		(void)buf_add(&k->gathered, p, n);
-	else
+	} else {
 		send_data(k, p, n);
+	}
 	return k->gone ? -1 : 0;
 }
 

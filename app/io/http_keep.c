@@ -15,9 +15,9 @@
 #include "io/http_unpack.h"
 
 enum {
-	HEAD_BYTES = 65536, /* of a request */
-	TOGETHER = 16384,   /* a body of at most this leaves with its head in one piece */
-	PIECE_BYTES = 8192, /* of what is read, on the stack */
+	HEAD_BYTES = 65536,  /* of a request */
+	TOGETHER = 16384,    /* a body of at most this leaves with its head in one piece */
+	PIECE_BYTES = 32768, /* of what is read, on the stack: what has come goes on in few pieces */
 };
 
 struct exchange {
