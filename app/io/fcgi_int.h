@@ -19,6 +19,7 @@ enum {
 	FCGI_DRAIN_S = 20,
 	FCGI_CUT_WAIT_S = 3,
 	FCGI_RETRY_S = 2,
+	FCGI_LEFT = 499, /* nginx's word in logs for who left before there was an answer; nobody is sent it */
 };
 
 /* Threads that wait for connections at the same time; more come as these have got one. They share an epoll, where everything is armed

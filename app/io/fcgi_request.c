@@ -243,6 +243,12 @@ static void body_fault(const struct fcgi_call *k, struct err *e)
 		err_replace(e, ERR_BAD_REQUEST, "The body ended before its announced length; send it again.");
 }
 
+/* The client went before there was a word for it, and that is all that went wrong. */
+static bool left(const struct fcgi_call *k, const struct err *e)
+{
+	return k->gone && (e->code == ERR_NONE || err_is(e, "cancelled"));
+}
+
 /* The handler and the reply. e is clear; it is the caller's because a stream holds its stack for long, and an err is large. */
 static void finish(struct fcgi_call *k, struct err *e)
 {
@@ -250,9 +256,13 @@ static void finish(struct fcgi_call *k, struct err *e)
 						     : k->op->run(&k->c, k->in, e);
 	if (!k->reply.begun && (out == NULL || json_is_true(out))) {
 		body_fault(k, e);
-		/* A handler that returns neither a reply nor an error is broken; err_set keeps an error that is there. */
-		err_set(e, ERR_INTERNAL, "The op gave no answer.");
-		tell_error(k, k->op, e);
+		if (left(k, e)) {
+			k->reply.status = FCGI_LEFT;
+		} else {
+			/* A handler that returns neither a reply nor an error is broken; err_set keeps an error that is there. */
+			err_set(e, ERR_INTERNAL, "The op gave no answer.");
+			tell_error(k, k->op, e);
+		}
 	} else if (!k->reply.begun) {
 		int status = k->reply.status != 0 ? k->reply.status
 		    : k->op->status != 0          ? k->op->status

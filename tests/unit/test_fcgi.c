@@ -1,11 +1,13 @@
 /* The server core behind a real nginx: what a client sees (HTTP-2…5, STR-1, RUN-2). */
 #include "../t.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "../nginxtest.h"
 #include "auth/principal.h"
@@ -23,6 +25,7 @@ static struct fcgi *core;
 
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static char log_line[2048];
+static sem_t at_work, was_left; /* op `waits` has begun; is logged */
 
 void log_kv(enum log_level level, const char *msg, ...)
 {
@@ -39,6 +42,8 @@ void log_kv(enum log_level level, const char *msg, ...)
 	pthread_mutex_lock(&log_lock);
 	memcpy(log_line, line, sizeof line);
 	pthread_mutex_unlock(&log_lock);
+	if (strstr(line, " op=waits ") != NULL)
+		(void)sem_post(&was_left);
 }
 
 /* ---- the ops under test */
@@ -65,6 +70,22 @@ static json_t *about(struct ctx *c, json_t *in, struct err *e)
 static json_t *broken(struct ctx *c, json_t *in, struct err *e)
 {
 	(void)c, (void)in, (void)e;
+	return NULL;
+}
+
+/* For its client to leave. How: what it says then. */
+static json_t *waits(struct ctx *c, json_t *in, struct err *e)
+{
+	(void)sem_post(&at_work);
+	while (!reply_gone(c))
+		(void)poll(NULL, 0, 5);
+	if (strcmp(js_str(in, "how"), "answers") == 0)
+		return js_pack("{}");
+	if (strcmp(js_str(in, "how"), "says-nothing") == 0)
+		return REPLIED;
+	if (strcmp(js_str(in, "how"), "is-cancelled") == 0)
+		e->reason = "cancelled";
+	err_set(e, ERR_TIMEOUT, "It was broken off.");
 	return NULL;
 }
 
@@ -109,6 +130,7 @@ static const struct param thing_in[] = {
 	{ 0 },
 };
 static const struct param name_in[] = { { .name = "name", .type = T_STR, .required = true }, { 0 } };
+static const struct param how_in[] = { { .name = "how", .type = T_STR, .required = true }, { 0 } };
 static const struct op toy_ops[] = {
 	{ .id = "echo", .routes = { { "POST", "/v1/echo" } }, .in = echo_in, .status = 201, .run = echo },
 	{ .id = "get_thing", .routes = { { "GET", "/v1/things/{id}" } }, .in = thing_in, .run = about },
@@ -119,6 +141,7 @@ static const struct op toy_ops[] = {
 	    .max_body_bytes = 100,
 	    .run = echo },
 	{ .id = "broken", .routes = { { "GET", "/v1/broken" } }, .run = broken },
+	{ .id = "waits", .routes = { { "GET", "/v1/waits/{how}" } }, .in = how_in, .run = waits },
 	{ .id = "limited", .routes = { { "GET", "/v1/limited" } }, .run = limited },
 	{ .id = "upload",
 	    .routes = { { "PUT", "/v1/upload/{name}" } },
@@ -502,8 +525,38 @@ static void one_line_is_logged_per_request(void **s)
 		fail_msg("logged: %s", line);
 }
 
+/* Nobody is told, and it is no fault of ours: not a 5xx, for which people are woken. */
+static void who_left_before_an_answer_is_logged_as_499(void **s)
+{
+	(void)s;
+	static const struct {
+		const char *how, *logged;
+	} all[] = { { "says-nothing", "1 request id=left org=acme op=waits method=GET status=499 ms=" },
+		{ "is-cancelled", "1 request id=left org=acme op=waits method=GET status=499 ms=" },
+		{ "answers", "1 request id=left org=acme op=waits method=GET status=200 ms=" },
+		{ "fails", "2 request id=left org=acme op=waits method=GET status=504 ms=" } };
+	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+		char text[120], line[sizeof log_line];
+		int n = snprintf(text, sizeof text,
+		    "GET /v1/waits/%s HTTP/1.1\r\nHost: x\r\nX-Request-Id: left\r\n\r\n", all[i].how);
+		int fd = nginxtest_connect(nginx, NGINX_PUBLIC);
+		nginxtest_send(fd, text, (size_t)n);
+		assert_int_equal(sem_wait(&at_work), 0);
+		(void)close(fd);
+		assert_int_equal(sem_wait(&was_left), 0);
+		pthread_mutex_lock(&log_lock);
+		memcpy(line, log_line, sizeof line);
+		pthread_mutex_unlock(&log_lock);
+		if (strncmp(line, all[i].logged, strlen(all[i].logged)) != 0 ||
+		    strstr(line, " gone=true") == NULL)
+			fail_msg("%s is logged: %s", all[i].how, line);
+	}
+}
+
 int main(void)
 {
+	(void)sem_init(&at_work, 0, 0);
+	(void)sem_init(&was_left, 0, 0);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_json_op_answers_with_its_status),
 		cmocka_unit_test(the_callers_request_id_is_kept_if_it_is_sane),
@@ -522,6 +575,7 @@ int main(void)
 		cmocka_unit_test(bytes_are_read_as_they_come),
 		cmocka_unit_test(something_else_than_json_is_answered_as_it_is),
 		cmocka_unit_test(one_line_is_logged_per_request),
+		cmocka_unit_test(who_left_before_an_answer_is_logged_as_499),
 	};
 	int rc = cmocka_run_group_tests_name("fcgi", tests, start, stop);
 	kept = true;
