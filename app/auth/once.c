@@ -157,6 +157,15 @@ int once_commit(struct ctx *c, struct pg *db, bool whole, json_t *answer, struct
 	return 0;
 }
 
+void once_note(struct ctx *c, json_t *made)
+{
+	auto_json json_t *mine = made;
+	struct err ignored = { 0 };
+	auto_pg struct pg *db = c->once == NULL ? NULL : pg_take(c->db, TAKE_MS, &ignored);
+	if (db != NULL)
+		(void)store(c, db, &q_once_answer, 0, mine, &ignored);
+}
+
 static int drop(struct ctx *c, struct err *e)
 {
 	const struct once *o = c->once;

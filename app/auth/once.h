@@ -28,5 +28,7 @@ int once_begin(struct ctx *c, struct pg *db, struct err *e);
 /* pg_commit, and with a key: what is answered to a repetition. `answer` is taken. whole: it is the op's answer; otherwise it says
  * only what was created, as op->again or, for an OP_SECRET op, the 409 needs it ("id"). */
 int once_commit(struct ctx *c, struct pg *db, bool whole, json_t *answer, struct err *e);
+/* Put `made`, which is taken, in the place of what once_commit wrote for op->again. Where it cannot be stored, that stays. */
+void once_note(struct ctx *c, json_t *made);
 /* What once_commit wrote was not created after all: the key is free again. Nothing without one. */
 void once_undo(struct ctx *c);

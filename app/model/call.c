@@ -104,6 +104,12 @@ static int reserve(struct call *k, struct err *e)
 	return gate_reserve(k->svc->gate, &ask, &k->gate, &k->rates, e);
 }
 
+/* For call_again. left: its client did not wait for an answer. */
+static json_t *made_of(const struct call *k, bool left)
+{
+	return js_pack("{s:s,s:b,s:b}", "id", k->rec.id, "stream", k->ask.stream, "left", left);
+}
+
 /* HTTP-7. After the reservation, so that whoever finds the key taken finds its call too. */
 static int claim(struct call *k, struct err *e)
 {
@@ -113,7 +119,7 @@ static int claim(struct call *k, struct err *e)
 	auto_pg struct pg *db = pg_take(c->db, TAKE_MS, e);
 	if (db == NULL || once_begin(c, db, e) != 0)
 		return -1;
-	return once_commit(c, db, false, js_pack("{s:s,s:b}", "id", k->rec.id, "stream", k->ask.stream), e);
+	return once_commit(c, db, false, made_of(k, false), e);
 }
 
 /* ---- attempts */
@@ -205,8 +211,10 @@ static enum verdict ask_all(struct call *k)
 
 /* ---- the end */
 
-static void settle(struct call *k)
+static void settle(struct call *k, enum verdict v)
 {
+	if (v == CALL_LEFT && k->charged) /* whoever asks again is told so from now on, settled or not */
+		once_note(k->c, made_of(k, true));
 	if (k->charged) {
 		k->rec.tokens = k->used.tokens;
 		k->rec.estimated = k->used.estimated;
@@ -253,7 +261,7 @@ static void finish(struct call *k, enum verdict v, struct err *e)
 		(void)call_reply_begin(k, 200, NULL);
 	if (v != CALL_DONE && v != CALL_LEFT)
 		k->rec.error = kinds[k->fail.kind] != NULL ? kinds[k->fail.kind] : "upstream";
-	settle(k);
+	settle(k, v);
 	k->rec.ended_us = call_now_us();
 	log_attempts(k);
 	if (k->svc->on_call != NULL)
@@ -283,9 +291,20 @@ json_t *call_run(struct ctx *c, const struct call_svc *svc, enum provider_wire w
 	return k->kept != NULL ? json_incref(k->kept) : REPLIED;
 }
 
+/* For good: what it did is paid for, and cannot be told again. */
+static json_t *not_kept(const char *id, const char *why, struct err *e)
+{
+	e->reason = "answer_not_kept";
+	(void)err_field(e, ERR_CONFLICT, "Idempotency-Key",
+	    "The call %s with this `Idempotency-Key` %s; take a new key for another one.", id, why);
+	return NULL;
+}
+
 json_t *call_again(struct ctx *c, json_t *made, struct err *e)
 {
 	const char *id = js_str_or(made, "id", "");
+	if (js_bool(made, "left", false))
+		return not_kept(id, "was broken off by its client, and what it used is charged", e);
 	auto_pg struct pg *db = pg_take(c->db, TAKE_MS, e);
 	auto_res struct pg_res *r = db == NULL ? NULL : PG(db, &q_call_state, e, c->who->org, id);
 	if (r == NULL)
@@ -298,12 +317,8 @@ json_t *call_again(struct ctx *c, json_t *made, struct err *e)
 		(void)err_field(e, ERR_CONFLICT, "Idempotency-Key",
 		    "The call with this `Idempotency-Key` is still at work; ask again shortly.");
 	} else if (pg_bool(r, 0, 1)) {
-		e->reason = "answer_not_kept";
-		(void)err_field(e, ERR_CONFLICT, "Idempotency-Key",
-		    "The call %s with this `Idempotency-Key` was answered and charged, and its answer is not "
-		    "kept; take a new key for "
-		    "another one.",
-		    id);
+		/* Not `was answered`: its process may have died before. */
+		return not_kept(id, "has ended and is charged, and no answer of it is kept", e);
 	} else {
 		(void)err_set(e, ERR_NOT_FOUND, "There is no such call.");
 	}

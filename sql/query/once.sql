@@ -18,7 +18,7 @@ INSERT INTO once (org, key, hash, status, body) VALUES ($1, $2, $3, $4::int, $5)
 ON CONFLICT (org, key) DO UPDATE SET hash = $3, status = $4::int, body = $5, created_at = clock_timestamp()
 
 -- name: once_answer
--- $4 status, $5 body
+-- $4 status or NULL, $5 body
 UPDATE once SET status = $4::int, body = $5 WHERE org = $1 AND key = $2 AND hash = $3 AND status IS NULL
 
 -- name: once_drop

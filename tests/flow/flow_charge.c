@@ -149,24 +149,22 @@ static void who_leaves_is_charged_for_what_was_produced(void **s)
 	assert_in_range(number(&org, USAGE("sum(tokens[4])")), 10, 300);
 }
 
-static void who_leaves_before_the_first_byte_is_charged_for_the_input(void **s)
+#define SILENT(more)                                                                                         \
+	"{\"model\":\"one/silent\"" more ",\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}"
+
+/* The client gives up without an answer, which web_do would take for a failure; and its upstream is ended. headers: others, or NULL. */
+static struct span leave(const struct stack_org *org, const char *body, const char *header)
 {
-	(void)s;
-	struct stack_org org;
-	rich(&org, "1usd", "silent");
-	static const char body[] =
-	    "{\"model\":\"one/silent\",\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}";
 	int before = fakemodel_cut_off(fake);
-	/* The client gives up without an answer, which web_do would take for a failure. */
 	struct http_req h = { .method = "POST",
 		.ca_file = st.ca,
 		.body = body,
-		.body_n = sizeof body - 1,
+		.body_n = strlen(body),
 		.total_ms = gw_ms(700) };
 	char url[120], auth[200];
 	(void)snprintf(url, sizeof url, "%s/v1/chat/completions", st.url[0]);
-	(void)snprintf(auth, sizeof auth, "Authorization: Bearer %s", org.key);
-	const char *const headers[] = { auth, "Content-Type: application/json", NULL };
+	(void)snprintf(auth, sizeof auth, "Authorization: Bearer %s", org->key);
+	const char *const headers[] = { auth, "Content-Type: application/json", header, NULL };
 	h.url = url;
 	h.headers = headers;
 	struct http_res res;
@@ -177,9 +175,46 @@ static void who_leaves_before_the_first_byte_is_charged_for_the_input(void **s)
 	while (fakemodel_cut_off(fake) == before && clock_ms() - left.began_ms < PATIENCE_MS)
 		(void)poll(NULL, 0, 20);
 	assert_true(span_ms(&left) < 1000);
+	return left;
+}
+
+static void who_leaves_before_the_first_byte_is_charged_for_the_input(void **s)
+{
+	(void)s;
+	struct stack_org org;
+	rich(&org, "1usd", "silent");
+	(void)leave(&org, SILENT(""), NULL);
 	settled(&org, 1);
 	assert_int_equal(
 	    number(&org, USAGE("count(*) FILTER (WHERE estimated AND tokens[1] > 0 AND tokens[4] = 0)")), 1);
+}
+
+/* The vendors' SDKs come back with the same key after a time-out, and give up within seconds: what they hear last is to be true. */
+static void the_key_of_a_call_that_its_client_left_is_told_so_at_once(void **s)
+{
+	(void)s;
+	static const char *const bodies[] = { SILENT(""), SILENT(",\"stream\":true") };
+	for (int i = 0; i < 2; i++) {
+		struct stack_org org;
+		char header[60];
+		rich(&org, "1usd", "silent");
+		(void)snprintf(header, sizeof header, "Idempotency-Key: left-%d", i);
+		const char *const headers[] = { header, NULL };
+		struct span left = leave(&org, bodies[i], header);
+		auto_gw struct gw_answer a = { 0 };
+		do {
+			gw_free(&a);
+			gw_send(&st, org.key, "/v1/chat/completions", bodies[i], 0, headers, 0, &a);
+		} while (strcmp(a.code, "idempotency_key_in_use") == 0 &&
+		    clock_ms() - left.began_ms < PATIENCE_MS);
+		assert_true(span_ms(&left) < 1000);
+		assert_int_equal(a.status, 409);
+		assert_string_equal(a.code, "answer_not_kept");
+		assert_non_null(
+		    strstr(a.message, "was broken off by its client, and what it used is charged"));
+		assert_int_equal(a.retry_after_s, 0);
+		settled(&org, 1);
+	}
 }
 
 static void a_stream_that_breaks_off_is_charged_for_what_came(void **s)
@@ -419,6 +454,7 @@ int main(void)
 		cmocka_unit_test(what_nobody_answered_costs_nothing),
 		cmocka_unit_test(who_leaves_is_charged_for_what_was_produced),
 		cmocka_unit_test(who_leaves_before_the_first_byte_is_charged_for_the_input),
+		cmocka_unit_test(the_key_of_a_call_that_its_client_left_is_told_so_at_once),
 		cmocka_unit_test(a_stream_that_breaks_off_is_charged_for_what_came),
 		cmocka_unit_test(without_money_there_is_the_answer_that_makes_clients_stop),
 		cmocka_unit_test(the_balance_holds_against_a_crowd),
