@@ -146,6 +146,16 @@ void gate_release(struct gate_call *c)
 	gate_call_free(c);
 }
 
+/* ---- budgets */
+
+const char *gate_budget_way_out(const char *what)
+{
+	const char *period = strrchr(what, ' ');
+	return period != NULL && strcmp(period, " total") == 0
+	    ? "raise it, or remove it: it has no next period"
+	    : "raise it, or wait for its next period";
+}
+
 /* ---- native ops */
 
 int gate_check(const struct conf *conf, struct pg *db, const char *org, const char *key, struct err *e)
@@ -155,9 +165,8 @@ int gate_check(const struct conf *conf, struct pg *db, const char *org, const ch
 		return -1;
 	const char *mode = conf_str(conf, "BILLING_MODE");
 	if (!pg_null(r, 0, 1)) {
-		(void)err_set(e, ERR_PAYMENT,
-		    "The budget of %.80s is used up; raise it, or wait for its next period.",
-		    pg_str(r, 0, 1));
+		(void)err_set(e, ERR_PAYMENT, "The budget of %.80s is used up; %s.", pg_str(r, 0, 1),
+		    gate_budget_way_out(pg_str(r, 0, 1)));
 		e->reason = "budget_exceeded";
 		return -1;
 	}

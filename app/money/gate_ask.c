@@ -109,9 +109,8 @@ static int judge(
 	if (strcmp(v->is, "balance") == 0)
 		return too_poor(g, c, worst, e);
 	if (strcmp(v->is, "budget") == 0) {
-		(void)err_set(e, ERR_PAYMENT,
-		    "This call would pass the budget of %.80s; raise it, or wait for its next period.",
-		    v->what);
+		(void)err_set(e, ERR_PAYMENT, "This call would pass the budget of %.80s; %s.", v->what,
+		    gate_budget_way_out(v->what));
 		return refused(g, GATE_REFUSED_BUDGET, "budget_exceeded", e);
 	}
 	if (strcmp(v->is, "used") != 0)

@@ -92,6 +92,8 @@ void gate_queue(struct gate_call *call, enum gate_todo todo);
 /* Until what is queued of this org now is settled; false when nothing was, nor a round ended since g->rounds was `seen`. */
 bool gate_hurry(struct gate *g, const char *org, long long seen);
 void *gate_thread(void *arg);
+/* What can be done about a budget that is used up; what: its scope and period, as "org month". */
+const char *gate_budget_way_out(const char *what);
 /* An array for PostgreSQL, '{"a",NULL' or '{1,2', grows by one; gate_array_end closes it and gives its text. */
 void gate_array(struct buf *b, const char *s);
 void gate_array_num(struct buf *b, long long v);

@@ -97,6 +97,34 @@ static void fifty_at_a_budget_for_one_are_one(void **s)
 	the_books_are_right();
 }
 
+/* The model call's refusal, and the native op's once it is used up. */
+static void is_told(const char *slug, const struct gate_ask *ask, const char *words)
+{
+	struct err call = { 0 }, op = { 0 };
+	struct gate_call *c = NULL;
+	assert_int_equal(gate_reserve(mt.gate, ask, &c, NULL, &call), -1);
+	auto_pg struct pg *db = take();
+	assert_int_equal(gate_check(mt.conf, db, slug, NULL, &op), -1);
+	if (strstr(call.msg, words) == NULL || strstr(op.msg, words) == NULL)
+		fail_msg("%s | %s", call.msg, op.msg);
+}
+
+static void who_passes_a_budget_is_told_what_helps(void **s)
+{
+	(void)s;
+	static const char *const all[][2] = { { "day", "; raise it, or wait for its next period." },
+		{ "month", "; raise it, or wait for its next period." },
+		{ "total", "; raise it, or remove it: it has no next period." } };
+	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+		auto_mem struct mem *m = mem_new();
+		const char *slug = org(m, 100000);
+		struct gate_ask ask = ask_of(m, slug, 60);
+		budget(slug, "org", all[i][0], -1, 50);
+		(void)spend(m, slug, 50);
+		is_told(slug, &ask, all[i][1]);
+	}
+}
+
 static void a_budget_is_its_orgs_keys_or_runs(void **s)
 {
 	(void)s;
@@ -322,6 +350,7 @@ int main(void)
 		cmocka_unit_test(a_budget_begins_anew_with_its_day_and_its_month),
 		cmocka_unit_test(a_call_over_midnight_is_the_new_days),
 		cmocka_unit_test(fifty_at_a_budget_for_one_are_one),
+		cmocka_unit_test(who_passes_a_budget_is_told_what_helps),
 		cmocka_unit_test(a_budget_is_its_orgs_keys_or_runs),
 		cmocka_unit_test(a_call_in_a_runs_session_is_the_runs),
 		cmocka_unit_test(a_soft_budget_is_told_once_a_period),
