@@ -288,6 +288,11 @@ json_t *once_call(struct ctx *c, const struct seal_key *keys, const struct op *o
 	    : reply_param(c, "HTTP_IDEMPOTENCY_KEY");
 	if (key == NULL)
 		return op->run(c, in, e);
+	if (reply_param_twice(c, "HTTP_IDEMPOTENCY_KEY")) {
+		(void)err_field(
+		    e, ERR_BAD_REQUEST, HEADER, "`" HEADER "` is given more than once; send one.");
+		return NULL;
+	}
 	if (key_check(key, e) != 0)
 		return NULL;
 	struct once *o = mem_alloc(c->mem, sizeof *o);

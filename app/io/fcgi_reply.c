@@ -11,14 +11,20 @@
 #include "base/str.h"
 #include "io/fcgi_int.h"
 
+/* The first of that name from p on: as FCGX_GetParam, without a call for each of those that begin otherwise. */
+static char **param_from(char **p, const char *name, size_t n)
+{
+	for (; p != NULL && *p != NULL; p++)
+		if ((*p)[0] == name[0] && strncmp(*p, name, n) == 0 && (*p)[n] == '=')
+			return p;
+	return NULL;
+}
+
 const char *fcgi_param(const struct fcgi_call *k, const char *name)
 {
-	/* As FCGX_GetParam, without a call for each of those that begin otherwise. */
 	size_t n = strlen(name);
-	for (char **p = k->req.envp; p != NULL && *p != NULL; p++)
-		if ((*p)[0] == name[0] && strncmp(*p, name, n) == 0 && (*p)[n] == '=')
-			return *p + n + 1;
-	return NULL;
+	char **p = param_from(k->req.envp, name, n);
+	return p == NULL ? NULL : *p + n + 1;
 }
 
 static struct fcgi_call *call_of(struct reply *r)
@@ -146,6 +152,13 @@ static const char *on_param(struct reply *r, const char *name)
 	return fcgi_param(call_of(r), name);
 }
 
+static bool on_twice(struct reply *r, const char *name)
+{
+	size_t n = strlen(name);
+	char **p = param_from(call_of(r)->req.envp, name, n);
+	return p != NULL && param_from(p + 1, name, n) != NULL;
+}
+
 static bool on_draining(struct reply *r)
 {
 	return fcgi_draining(call_of(r)->f);
@@ -158,6 +171,7 @@ const struct reply_vt fcgi_reply_vt = {
 	.read = on_read,
 	.gone = on_gone,
 	.param = on_param,
+	.twice = on_twice,
 	.draining = on_draining,
 };
 

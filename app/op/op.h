@@ -131,7 +131,8 @@ struct reply_vt {
 	ssize_t (*read)(struct reply *r, void *p, size_t n);
 	bool (*gone)(struct reply *r);
 	const char *(*param)(struct reply *r, const char *name);
-	bool (*draining)(struct reply *r); /* may be NULL: never */
+	bool (*twice)(struct reply *r, const char *name); /* may be NULL: never */
+	bool (*draining)(struct reply *r);                /* may be NULL: never */
 };
 struct reply {
 	const struct reply_vt *vt;
@@ -161,6 +162,9 @@ bool reply_gone(struct ctx *c);
 bool reply_draining(struct ctx *c);
 /* A request header by its CGI name ("HTTP_ACCEPT", "CONTENT_TYPE") or NULL. */
 const char *reply_param(struct ctx *c, const char *name);
+/* Is it there more than once? nginx before 1.23 passes on each line of a header but those few of which it refuses a second; reply_param
+ * has the first. */
+bool reply_param_twice(struct ctx *c, const char *name);
 
 /* ---- stream.c: a stream of events, as NDJSON or, where Accept asks for it, as SSE (STR-1). -1 when the client is gone. */
 

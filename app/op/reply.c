@@ -92,3 +92,8 @@ const char *reply_param(struct ctx *c, const char *name)
 {
 	return c->reply->vt->param(c->reply, name);
 }
+
+bool reply_param_twice(struct ctx *c, const char *name)
+{
+	return c->reply->vt->twice != NULL && c->reply->vt->twice(c->reply, name);
+}

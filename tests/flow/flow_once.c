@@ -76,6 +76,19 @@ static void a_key_that_is_none_is_refused_by_its_name(void **s)
 	}
 }
 
+/* As a second Authorization, which nginx refuses: which of them is meant nobody knows. */
+static void two_keys_are_refused_by_their_name(void **s)
+{
+	(void)s;
+	static const char *const seconds[] = { "Idempotency-Key: b", "Idempotency-Key: a" };
+	for (int i = 0; i < 2; i++) {
+		auto_web struct web w = { 0 };
+		send_key("/v1/git/repos", "a", "{\"name\":\"two-keys\"}", 0, seconds[i], &w);
+		judge_field(&st, &w, 400, "Idempotency-Key");
+	}
+	assert_int_equal(number("SELECT count(*) FROM once WHERE org = '@' AND key IN ('a', 'b')"), 0);
+}
+
 /* The secret was shown once; the 409 says what was made. */
 static void a_secret_is_not_shown_again(void **s)
 {
@@ -420,6 +433,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_first_answer_comes_again_from_the_other_host),
 		cmocka_unit_test(a_key_that_is_none_is_refused_by_its_name),
+		cmocka_unit_test(two_keys_are_refused_by_their_name),
 		cmocka_unit_test(a_secret_is_not_shown_again),
 		cmocka_unit_test(a_repeated_post_attaches_to_the_run_it_started),
 		cmocka_unit_test(a_refusal_leaves_the_key_free),
