@@ -97,6 +97,7 @@ static const struct model {
 	{ "big-line", 0, FAKE_BIG_LINE, FAKE_BIG_LINE },
 	{ "only-head", 0, FAKE_ONLY_HEAD, FAKE_ONLY_HEAD },
 	{ "leak", 0, FAKE_LEAK, FAKE_LEAK },
+	{ "field", 0, FAKE_FIELD, FAKE_FIELD },
 	{ "nul", 0, FAKE_NUL, FAKE_NUL },
 	{ "twice", 0, FAKE_TWICE, FAKE_TWICE },
 	{ "no-stream", 0, FAKE_NO_STREAM, FAKE_NO_STREAM },

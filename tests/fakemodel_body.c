@@ -238,6 +238,12 @@ bool fake_refused(struct fake_call *k)
 		fake_error(k, 403, "", "permission_error", "permission_denied",
 		    "Your project does not have access to this model.");
 		return true;
+	case FAKE_FIELD:
+		fake_whole(k, 400, "application/json", "",
+		    "{\"type\":\"error\",\"error\":{\"message\":\"Too "
+		    "large.\",\"type\":\"invalid_request_error\","
+		    "\"param\":\"max_tokens\",\"code\":\"bad\"}}");
+		return true;
 	case FAKE_LEAK:
 		fake_error(k, 400, "", "invalid_request_error", "bad_request",
 		    "Not accepted: sk-proj-Abc123def456Ghi789, sk-ant-api03-Zyx987_wvu654-Tsr321, "

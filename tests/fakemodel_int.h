@@ -57,6 +57,7 @@ enum fake_act {
 	FAKE_MARKUP_CODE, /* a marker in a code span */
 	FAKE_BIG_LINE,    /* an event of 10 MB */
 	FAKE_ONLY_HEAD,   /* the head of a stream, then closed */
+	FAKE_FIELD,       /* refuses the request for a member of it, which it names */
 	FAKE_LEAK,        /* refuses the request in words that hold keys of several vendors */
 	FAKE_NUL,         /* U+0000 within the thirtieth word */
 	FAKE_TWICE,       /* another stream behind the end of the first */

@@ -106,6 +106,13 @@ enum verdict attempt_told(struct attempt *a, enum wire_fault kind, const char *s
 	}
 }
 
+/* A fault of its request, whose members it knows by their names; those of ours mean nothing to it. */
+static bool is_the_callers(enum wire_fault kind)
+{
+	return kind == WIRE_BAD_REQUEST || kind == WIRE_TOO_LARGE || kind == WIRE_CONTEXT ||
+	    kind == WIRE_POLICY;
+}
+
 /* An answer with another status than 2xx. */
 static enum verdict refused(struct attempt *a)
 {
@@ -123,7 +130,10 @@ static enum verdict refused(struct attempt *a)
 		said.kind = WIRE_UPSTREAM; /* whatever an error page may say */
 	else if (said.kind == WIRE_UPSTREAM && a->status < 500 && a->status != 408)
 		said.kind = WIRE_BAD_REQUEST;
-	return attempt_told(a, said.kind, said.message);
+	enum verdict v = attempt_told(a, said.kind, said.message);
+	if (is_the_callers(a->k->fail.kind) && said.param[0] != 0)
+		a->k->fail.param = words(a, said.param, NULL);
+	return v;
 }
 
 /* There is no whole answer. */

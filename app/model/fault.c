@@ -237,6 +237,13 @@ static const char *text_of(const json_t *o, const char *key, struct mem *m)
 	return json_is_string(v) ? json_string_value(v) : "";
 }
 
+/* The name of a member as vendors write it, such as `messages[0].content`: whole, or not at all. */
+static void name_of(const char *s, char *to, size_t size)
+{
+	static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-[]/";
+	wire_copy(to, size, str_of(strlen(s) < size && str_only(s, plain) ? s : ""));
+}
+
 void wire_upstream_said(int status, const char *body, size_t n, struct wire_said *out)
 {
 	auto_mem struct mem *m = mem_new();
@@ -253,5 +260,6 @@ void wire_upstream_said(int status, const char *body, size_t n, struct wire_said
 	*out = (struct wire_said){ .kind = wire_fault_named(status, code, type, message) };
 	wire_copy(out->code, sizeof out->code, str_of(code[0] != 0 ? code : type));
 	wire_copy(out->message, sizeof out->message, str_of(message));
+	name_of(text_of(o, "param", m), out->param, sizeof out->param);
 	out->quota = out->kind == WIRE_GATE;
 }

@@ -200,7 +200,9 @@ struct wire_said {
 	    kind; /* WIRE_UPSTREAM where status and body say nothing better; WIRE_AUTH: our key there */
 	char code[64];
 	char message[400];
-	bool quota; /* the provider's account has no money or quota left: another key may have */
+	char
+	    param[96]; /* the member of the request that is at fault, or "": also where it is no plain name */
+	bool quota;    /* the provider's account has no money or quota left: another key may have */
 };
 void wire_upstream_said(int status, const char *body, size_t n, struct wire_said *out);
 

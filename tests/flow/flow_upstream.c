@@ -176,6 +176,25 @@ static void keys_that_a_vendor_quotes_are_shown_to_nobody(void **s)
 	}
 }
 
+/* Where the client's dialect has a member for it. */
+static void the_member_that_a_vendor_names_is_told(void **s)
+{
+	(void)s;
+	EACH_PAIR(c, u)
+	{
+		auto_gw struct gw_answer a;
+		ask(c, u, "field", u == 1, false, &a);
+		assert_int_equal(a.status, 400);
+		assert_string_equal(a.message, "Too large.");
+		auto_json json_t *v = json_loads(a.raw, 0, NULL);
+		const char *param = js_str(js_get(v, "error"), "param");
+		if (strcmp(wires[c], "anthropic") == 0)
+			assert_null(param);
+		else
+			assert_string_equal(param, "max_tokens");
+	}
+}
+
 /* 402, 403 and 404 for one model: the provider's other models serve on, at every host (the stack has two). */
 static void what_one_model_is_refused_is_not_the_others(void **s)
 {
@@ -217,7 +236,7 @@ static int setup(void **s)
 	stack_org(&st, &org);
 	for (int i = 0; i < 3; i++)
 		gw_provider(&st, fake, org.key, names[i], wires[i], 1,
-		    "ok bom nul no-stream no-stream-tools twice leak 402 403 404 key-twice "
+		    "ok bom nul no-stream no-stream-tools twice leak field 402 403 404 key-twice "
 		    "key-twice@b>chat/ok");
 	return 0;
 }
@@ -238,6 +257,7 @@ int main(void)
 		cmocka_unit_test(an_answer_in_one_piece_is_told_as_the_stream_that_was_asked_for),
 		cmocka_unit_test(nothing_follows_the_end_of_a_stream),
 		cmocka_unit_test(keys_that_a_vendor_quotes_are_shown_to_nobody),
+		cmocka_unit_test(the_member_that_a_vendor_names_is_told),
 		cmocka_unit_test(what_one_model_is_refused_is_not_the_others),
 		cmocka_unit_test(who_has_no_key_has_none_that_rests),
 	};

@@ -496,6 +496,26 @@ static void what_an_upstream_says_is_understood(void **state)
 	}
 }
 
+/* Whole and plain, or not at all: half a name is another one. */
+static void the_member_at_fault_is_a_plain_name_or_none(void **state)
+{
+	(void)state;
+	static const char *const all[][2] = { { "\"max_tokens\"", "max_tokens" },
+		{ "\"messages[0].content[1].image_url\"", "messages[0].content[1].image_url" },
+		{ "null", "" }, { "{}", "" }, { "\"two words\"", "" }, { "\"<b>\"", "" }, { "\"a\\nb\"", "" },
+		{ "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+		  "aaaaaa"
+		  "aa\"",
+		    "" } };
+	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+		char body[300];
+		struct wire_said said;
+		(void)snprintf(body, sizeof body, "{\"error\":{\"message\":\"x\",\"param\":%s}}", all[i][0]);
+		wire_upstream_said(400, body, strlen(body), &said);
+		assert_string_equal(said.param, all[i][1]);
+	}
+}
+
 static void an_estimate_counts_text_and_not_pictures(void **state)
 {
 	(void)state;
@@ -536,6 +556,7 @@ int main(void)
 		cmocka_unit_test(reasoning_comes_back_to_its_maker),
 		cmocka_unit_test(refusals_are_what_makes_each_client_stop_or_retry),
 		cmocka_unit_test(what_an_upstream_says_is_understood),
+		cmocka_unit_test(the_member_at_fault_is_a_plain_name_or_none),
 		cmocka_unit_test(an_estimate_counts_text_and_not_pictures),
 	};
 	return cmocka_run_group_tests_name("wire", tests, NULL, NULL);
