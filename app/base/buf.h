@@ -29,7 +29,7 @@ int buf_add_more(struct buf *b, const void *p, size_t n);
 
 static inline bool buf_has(const struct buf *b, size_t n)
 {
-	return !b->full && n < b->cap - b->n && n <= b->max - b->n;
+	return b->p != NULL && !b->full && n < b->cap - b->n && n <= b->max - b->n;
 }
 /* Room for n more bytes at the end, to be filled by the caller and then counted with buf_grew; NULL when it does not fit. */
 static inline char *buf_room(struct buf *b, size_t n)
