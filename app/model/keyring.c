@@ -121,7 +121,9 @@ static struct key_rest try_for(struct catalog *c, const char *key, const char *m
 {
 	char name[COOL_NAME];
 	struct cool *its = cool_find(c, rest_name(name, key, model));
-	struct key_rest left = its == NULL ? (struct key_rest){ 0 } : try_key(its, now);
+	struct key_rest left = { 0 };
+	if (its != NULL)
+		left = try_key(its, now);
 	return left.ms > 0 ? left : try_key(cool_of(c, key), now);
 }
 
