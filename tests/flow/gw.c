@@ -59,7 +59,8 @@ struct fakemodel *gw_up(struct stack *s, int apis, int runners, const char *conf
 void gw_down(struct stack *s, struct fakemodel *f)
 {
 	stack_down(s);
-	fakemodel_end(f);
+	if (f != NULL) /* the stack came up */
+		fakemodel_end(f);
 }
 
 /* "name>fallback,fallback" */
