@@ -35,6 +35,19 @@ struct pg *take(void)
 	return db;
 }
 
+bool somebody_waits(void)
+{
+	static const struct pg_stmt q = { "t_waits",
+		"SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND "
+		"wait_event_type = 'Lock'",
+		0 };
+	struct err e = { 0 };
+	auto_pg struct pg *db = take();
+	auto_res struct pg_res *r = PG0(db, &q, &e);
+	assert_non_null(r);
+	return pg_bool(r, 0, 0);
+}
+
 /* A new org with so much in its pool. */
 const char *org(struct mem *m, long long millicents)
 {

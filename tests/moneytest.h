@@ -23,6 +23,7 @@ int moneytest_teardown(void **s);
 
 void sql(const char *text, ...) __attribute__((format(printf, 1, 2)));
 struct pg *take(void);
+bool somebody_waits(void); /* for a lock, in this database */
 /* A new org with so much in its pool. */
 const char *org(struct mem *m, long long millicents);
 json_t *balance_of(const struct account *a); /* new reference */

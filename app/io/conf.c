@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/secret.h"
@@ -41,13 +42,10 @@ struct conf {
 	struct old *old;
 };
 
-/* FNV-1a: requests ask for some twenty settings each, and nobody from outside says their names. */
+/* Requests ask for some twenty settings each. */
 static size_t home(const char *name)
 {
-	uint32_t x = 2166136261u;
-	for (; *name != 0; name++)
-		x = (x ^ (unsigned char)*name) * 16777619u;
-	return x % SLOTS;
+	return hash_own(name, strlen(name)) % SLOTS;
 }
 
 static ssize_t key_index(const struct conf *c, const char *name)

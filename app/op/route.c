@@ -129,9 +129,10 @@ struct routes {
 /* Of the first two segments. */
 static uint32_t beginning(const char *path)
 {
-	uint32_t x = 2166136261u; /* FNV-1a; what collides is told apart by path_fits */
-	for (int slashes = 0; *path != 0 && (slashes += *path == '/') < 3; path++)
-		x = (x ^ (unsigned char)*path) * 16777619u;
+	size_t n = 0;
+	for (int slashes = 0; path[n] != 0 && (slashes += path[n] == '/') < 3;)
+		n++;
+	uint32_t x = hash_own(path, n); /* what collides is told apart by path_fits */
 	return x == 0 ? 1 : x;
 }
 

@@ -352,19 +352,6 @@ struct mixed {
 	atomic_int here, back;
 };
 
-static bool somebody_waits_for_the_account(void)
-{
-	static const struct pg_stmt q = { "t_waits",
-		"SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND "
-		"wait_event_type = 'Lock'",
-		0 };
-	struct err e = { 0 };
-	auto_pg struct pg *db = take();
-	auto_res struct pg_res *r = PG0(db, &q, &e);
-	assert_non_null(r);
-	return pg_bool(r, 0, 0);
-}
-
 /* The last one holds the account's row until all others have come, so that they are asked for together. */
 static void come(void *arg, int i)
 {
@@ -382,8 +369,7 @@ static void come(void *arg, int i)
 	auto_res struct pg_res *r = PG(db, &q, &e, x->slug);
 	assert_non_null(r);
 	/* All may be back before the row was held: then they come again. */
-	while (atomic_load(&x->back) < MIXED &&
-	    (atomic_load(&x->here) < MIXED || !somebody_waits_for_the_account()))
+	while (atomic_load(&x->back) < MIXED && (atomic_load(&x->here) < MIXED || !somebody_waits()))
 		(void)poll(NULL, 0, 5);
 	assert_int_equal(pg_commit(db, &e), 0);
 }
