@@ -113,20 +113,32 @@ static int dial(struct fleet *f, struct box *b, struct err *e)
 	return 0;
 }
 
+/* The row says running, or nobody would ask; what this process has yet to learn is no answer about the sandbox (SBX-40). */
+static int not_yet(const char *why, struct err *e)
+{
+	(void)err_set(e, ERR_UNAVAILABLE, "%s: try again.", why);
+	e->reason = "node_starting";
+	return -1;
+}
+
 static int usable(const struct fleet *f, const struct box *b, struct err *e)
 {
-	if (b == NULL && !f->looked) {
-		(void)err_set(e, ERR_UNAVAILABLE,
-		    "This node has just started and is still looking for its sandboxes: try again.");
-		e->reason = "node_starting";
-		return -1;
-	}
+	if (b == NULL && !f->looked)
+		return not_yet("This node has just started and is still looking for its sandboxes", e);
 	if (b == NULL)
 		return err_set(e, ERR_NOT_FOUND, "There is no such sandbox on this node.");
-	if (b->state == BOX_LIVE)
+	switch (b->state) {
+	case BOX_AWAITED:
+		return not_yet("The sandbox is still being looked for on its node", e);
+	case BOX_BUILDING:
+		return not_yet("The sandbox is still starting", e);
+	case BOX_LIVE:
 		return 0;
-	return err_set(e, ERR_CONFLICT, "The sandbox is %s.",
-	    b->state == BOX_GOING || b->state == BOX_RETRY ? "ending" : "still starting");
+	case BOX_GOING:
+	case BOX_RETRY:
+		break;
+	}
+	return err_set(e, ERR_CONFLICT, "The sandbox is ending.");
 }
 
 struct held *fleet_take(struct fleet *f, const char *id, struct err *e)

@@ -53,8 +53,8 @@ int fleet_round(struct fleet *f);
  * by one thread; a silent box holds up nobody else. */
 void fleet_mind(struct fleet *f);
 
-/* A sandbox in use: its channel stays open until it is given back. ERR_NOT_FOUND, ERR_CONFLICT (ending or starting),
- * ERR_UNAVAILABLE (no answer from its box). */
+/* A sandbox in use: its channel stays open until it is given back. ERR_NOT_FOUND, ERR_CONFLICT (ending), ERR_UNAVAILABLE (no answer
+ * from its box; or, with reason "node_starting", it is being built or looked for and soon known). */
 struct held;
 struct held *fleet_take(struct fleet *f, const char *id, struct err *e);
 void fleet_give(struct held *h); /* NULL is fine */

@@ -102,6 +102,30 @@ static void a_row_that_ended_meanwhile_is_not_made_running(void **s)
 	assert_int_equal(left(), 0);
 }
 
+static struct err told; /* to who wanted it meanwhile */
+
+static void want_it(void)
+{
+	on_open = NULL;
+	err_clear(&told);
+	assert_null(fleet_take(f, id, &told));
+}
+
+/* Between its row and this process's word for it there is a moment: who asks then comes too early, not in vain. */
+static void what_is_being_built_is_only_not_there_yet(void **s)
+{
+	(void)s;
+	struct err e;
+	on_open = want_it;
+	row(id, 0, 600);
+	assert_int_equal(build(&e), 0);
+	assert_int_equal(told.code, ERR_UNAVAILABLE);
+	assert_string_equal(told.reason, "node_starting");
+	struct held *h = fleet_take(f, id, &e);
+	assert_non_null(h);
+	fleet_give(h);
+}
+
 static atomic_bool asked;
 
 static void was_asked(void)
@@ -403,6 +427,7 @@ int main(void)
 		T(a_box_that_dies_first_is_noticed_at_once),
 		T(a_stranger_on_the_socket_is_refused),
 		T(a_row_that_ended_meanwhile_is_not_made_running),
+		T(what_is_being_built_is_only_not_there_yet),
 		T(an_end_reaches_a_sandbox_that_is_being_built),
 		T(an_end_reaches_a_runtime_that_is_at_work),
 		T(what_could_not_be_removed_keeps_its_slot_and_is_tried_again),

@@ -64,6 +64,35 @@ static void what_is_ended_while_it_is_found_again_is_not_taken_up(void **s)
 	fds_back(getpid(), before, &were, 5000);
 }
 
+static struct err told; /* to who wanted it meanwhile */
+
+static void want_it(void)
+{
+	on_find = NULL;
+	err_clear(&told);
+	assert_null(fleet_take(f, id, &told));
+}
+
+/* Who comes back to a command before its node has found the sandbox again is to come once more: nothing about it is lost. */
+static void what_is_being_found_again_is_only_not_known_yet(void **s)
+{
+	(void)s;
+	struct err e;
+	row(id, 0, 600);
+	assert_int_equal(build(&e), 0);
+	restart();
+	want_it(); /* before the first round */
+	assert_int_equal(told.code, ERR_UNAVAILABLE);
+	assert_string_equal(told.reason, "node_starting");
+	on_find = want_it; /* during it */
+	assert_int_equal(fleet_round(f), 0);
+	assert_int_equal(told.code, ERR_UNAVAILABLE);
+	assert_string_equal(told.reason, "node_starting");
+	struct held *h = fleet_take(f, id, &e);
+	assert_non_null(h);
+	fleet_give(h);
+}
+
 static void a_row_without_a_sandbox_is_an_error(void **s)
 {
 	(void)s;
@@ -326,6 +355,7 @@ int main(void)
 		T(only_what_is_due_is_deleted_and_nothing_in_use),
 		T(the_next_process_finds_what_runs),
 		T(what_is_ended_while_it_is_found_again_is_not_taken_up),
+		T(what_is_being_found_again_is_only_not_known_yet),
 		T(a_row_without_a_sandbox_is_an_error),
 		T(a_sandbox_without_a_row_is_removed),
 		T(a_live_sandbox_whose_row_was_ended_is_removed),
