@@ -86,6 +86,7 @@ static const struct model {
 	{ "tools", 0, FAKE_TOOLS, FAKE_TOOLS },
 	{ "tools-mixed", 0, FAKE_TOOLS_MIXED, FAKE_TOOLS_MIXED },
 	{ "tools-same", 0, FAKE_TOOLS_SAME, FAKE_TOOLS_SAME },
+	{ "tools-nameless", 0, FAKE_TOOLS_NAMELESS, FAKE_TOOLS_NAMELESS },
 	{ "error-first", 0, FAKE_ERROR_FIRST, FAKE_ERROR_FIRST },
 	{ "error-event", 0, FAKE_ERROR_EVENT, FAKE_ERROR_EVENT },
 	{ "endless", 0, FAKE_ENDLESS, FAKE_ENDLESS },

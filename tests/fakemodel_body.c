@@ -83,7 +83,7 @@ void fake_nul(char *text)
 bool fake_calls(const struct fake_call *k)
 {
 	return k->act == FAKE_TOOLS || k->act == FAKE_TOOLS_MIXED || k->act == FAKE_TOOLS_SAME ||
-	    k->act == FAKE_NO_STREAM_TOOLS;
+	    k->act == FAKE_TOOLS_NAMELESS || k->act == FAKE_NO_STREAM_TOOLS;
 }
 
 /* ---- a buffered answer */
@@ -93,20 +93,21 @@ static json_t *calls_whole(const struct fake_call *k)
 	json_t *list = json_array();
 	for (int i = 0; i < 2; i++) {
 		char id[16];
+		const char *name = k->act == FAKE_TOOLS_NAMELESS && i == 0 ? "" : "read";
 		const char *args = i == 0 ? "{\"path\":\"a\"}" : "{\"path\":\"b\"}";
 		(void)snprintf(id, sizeof id, "call_%c", 'a' + i);
 		if (k->wire == FAKE_CHAT)
 			js_push(list,
 			    js_pack("{s:s, s:s, s:{s:s, s:s}}", "id", id, "type", "function", "function",
-				"name", "read", "arguments", args));
+				"name", name, "arguments", args));
 		else if (k->wire == FAKE_MESSAGES)
 			js_push(list,
-			    js_pack("{s:s, s:s, s:s, s:{s:s}}", "type", "tool_use", "id", id, "name", "read",
+			    js_pack("{s:s, s:s, s:s, s:{s:s}}", "type", "tool_use", "id", id, "name", name,
 				"input", "path", i == 0 ? "a" : "b"));
 		else
 			js_push(list,
 			    js_pack("{s:s, s:s, s:s, s:s, s:s, s:s}", "type", "function_call", "id", id,
-				"call_id", id, "name", "read", "arguments", args, "status", "completed"));
+				"call_id", id, "name", name, "arguments", args, "status", "completed"));
 	}
 	return list;
 }

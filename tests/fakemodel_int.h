@@ -42,26 +42,27 @@ enum fake_act {
 	FAKE_BOM,   /* before a stream, and before a buffered answer */
 	FAKE_GZIP,
 	FAKE_NO_USAGE,
-	FAKE_MUCH_USAGE,  /* two thousand million tokens of each kind */
-	FAKE_ODD_USAGE,   /* less than nothing, and a fraction */
-	FAKE_TOOLS,       /* two calls, one after the other */
-	FAKE_TOOLS_MIXED, /* their pieces in turn */
-	FAKE_TOOLS_SAME,  /* both with index 0 */
-	FAKE_ERROR_FIRST, /* an error as the first event */
-	FAKE_ERROR_EVENT, /* after 10 tokens */
-	FAKE_ENDLESS,     /* tokens until the client leaves */
-	FAKE_MARKUP,      /* the text is a raw tool call */
-	FAKE_MARKUP_SLOW, /* the same in pieces that come one after the other, the marker in two */
-	FAKE_MARKUP_CUT,  /* half a marker, then silence as of a stall */
-	FAKE_MARKUP_LATE, /* after 20 tokens, the marker in two pieces */
-	FAKE_MARKUP_CODE, /* a marker in a code span */
-	FAKE_BIG_LINE,    /* an event of 10 MB */
-	FAKE_ONLY_HEAD,   /* the head of a stream, then closed */
-	FAKE_FIELD,       /* refuses the request for a member of it, which it names */
-	FAKE_LEAK,        /* refuses the request in words that hold keys of several vendors */
-	FAKE_NUL,         /* U+0000 within the thirtieth word */
-	FAKE_TWICE,       /* another stream behind the end of the first */
-	FAKE_NO_STREAM,   /* one JSON value, also to who wants a stream */
+	FAKE_MUCH_USAGE,     /* two thousand million tokens of each kind */
+	FAKE_ODD_USAGE,      /* less than nothing, and a fraction */
+	FAKE_TOOLS,          /* two calls, one after the other */
+	FAKE_TOOLS_MIXED,    /* their pieces in turn */
+	FAKE_TOOLS_SAME,     /* both with index 0 */
+	FAKE_TOOLS_NAMELESS, /* the first in one event, without a name */
+	FAKE_ERROR_FIRST,    /* an error as the first event */
+	FAKE_ERROR_EVENT,    /* after 10 tokens */
+	FAKE_ENDLESS,        /* tokens until the client leaves */
+	FAKE_MARKUP,         /* the text is a raw tool call */
+	FAKE_MARKUP_SLOW,    /* the same in pieces that come one after the other, the marker in two */
+	FAKE_MARKUP_CUT,     /* half a marker, then silence as of a stall */
+	FAKE_MARKUP_LATE,    /* after 20 tokens, the marker in two pieces */
+	FAKE_MARKUP_CODE,    /* a marker in a code span */
+	FAKE_BIG_LINE,       /* an event of 10 MB */
+	FAKE_ONLY_HEAD,      /* the head of a stream, then closed */
+	FAKE_FIELD,          /* refuses the request for a member of it, which it names */
+	FAKE_LEAK,           /* refuses the request in words that hold keys of several vendors */
+	FAKE_NUL,            /* U+0000 within the thirtieth word */
+	FAKE_TWICE,          /* another stream behind the end of the first */
+	FAKE_NO_STREAM,      /* one JSON value, also to who wants a stream */
 	FAKE_NO_STREAM_TOOLS,
 	FAKE_KEY_TWICE, /* JSON with a member twice */
 };

@@ -182,9 +182,30 @@ static void call_piece(struct fake_call *k, int call, int part)
 	event(k, "", chunk(k, js_pack("{s:[o]}", "tool_calls", c), NULL));
 }
 
+static void nameless(struct fake_call *k)
+{
+	if (k->wire == FAKE_MESSAGES)
+		event(k, "content_block_start",
+		    js_pack("{s:s, s:i, s:{s:s, s:s, s:{s:s}}}", "type", "content_block_start", "index", 0,
+			"content_block", "type", "tool_use", "id", "call_a", "input", "path", "a"));
+	else if (k->wire == FAKE_RESPONSES)
+		event(k, "response.output_item.done",
+		    js_pack("{s:s, s:i, s:i, s:{s:s, s:s, s:s}}", "type", "response.output_item.done",
+			"sequence_number", 3, "output_index", 0, "item", "type", "function_call", "call_id",
+			"call_a", "arguments", "{\"path\":\"a\"}"));
+	else
+		event(k, "",
+		    chunk(k,
+			js_pack("{s:[{s:i, s:s, s:s, s:{s:s}}]}", "tool_calls", "index", 0, "id", "call_a",
+			    "type", "function", "function", "arguments", "{\"path\":\"a\"}"),
+			NULL));
+}
+
 static void calls(struct fake_call *k)
 {
-	for (int i = 0; i < 6; i++)
+	if (k->act == FAKE_TOOLS_NAMELESS)
+		nameless(k);
+	for (int i = k->act == FAKE_TOOLS_NAMELESS ? 3 : 0; i < 6; i++)
 		if (k->act == FAKE_TOOLS_MIXED)
 			call_piece(k, i % 2, i / 2);
 		else
@@ -342,6 +363,7 @@ static bool content(struct fake_call *k, struct buf *all)
 	case FAKE_TOOLS:
 	case FAKE_TOOLS_MIXED:
 	case FAKE_TOOLS_SAME:
+	case FAKE_TOOLS_NAMELESS:
 		calls(k);
 		return true;
 	case FAKE_MARKUP:

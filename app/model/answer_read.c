@@ -221,13 +221,6 @@ static int read_messages(struct mem *m, const json_t *v, struct wire_answer *a, 
 	return 0;
 }
 
-/* It is JSON, from beginning to end. */
-static bool is_json(const char *body, size_t n)
-{
-	struct scan s = scan_of((struct str){ body, n });
-	return scan_value(&s, NULL) && scan_done(&s);
-}
-
 /* An error that came with 200. */
 static bool failed(struct mem *m, const json_t *v, struct wire_answer *a)
 {
@@ -257,7 +250,7 @@ int wire_answer_read(
 	if (n == 0)
 		return not_one(e, "is empty");
 	if (v == NULL) {
-		out->whole = is_json(body, n);
+		out->whole = scan_whole((struct str){ body, n });
 		return not_one(e, out->whole ? "is JSON that cannot be read" : "is not JSON, or was cut off");
 	}
 	if (!json_is_object(v))

@@ -288,6 +288,12 @@ bool scan_done(struct scan *s)
 	return !s->bad && s->p == s->end;
 }
 
+bool scan_whole(struct str json)
+{
+	struct scan s = scan_of(json);
+	return scan_value(&s, NULL) && scan_done(&s);
+}
+
 static int utf8_out(unsigned u, struct buf *out)
 {
 	char b[4];

@@ -40,6 +40,8 @@ bool scan_bool(struct scan *s, bool *out);
 bool scan_value(struct scan *s, struct str *out);
 /* Nothing but blanks is left, and nothing was wrong. */
 bool scan_done(struct scan *s);
+/* Is it one JSON value and nothing more? */
+bool scan_whole(struct str json);
 /* Append the text of a string; half a surrogate pair, and U+0000, become U+FFFD. Never more bytes than t.raw.n. -1: does not fit. */
 int scan_unescape(struct scan_text t, struct buf *out);
 bool scan_hex4(const char *p, unsigned *out); /* four hex digits */

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/js.h"
 #include "model/call_int.h"
+#include "model/scan.h"
 
 enum {
 	EVENT_BYTES = 16 << 20, /* of one event of an upstream */
@@ -166,11 +167,19 @@ static int pass(struct attempt *a, const struct sse_event *ev, const struct wire
 	return 0;
 }
 
-/* MOD-8: an event that is no JSON. One that stands between others is noise of something in between, and left out; where calls are
- * under way, or when it is not the only one, the answer cannot be trusted. */
-static bool noise(struct attempt *a)
+/* A whole object that nobody can read: a call without a name, or another part of the answer. */
+static bool is_object(struct str data)
 {
-	return a->k->rec.skipped++ == 0 && wire_in_seen(a->stream->in)->calls == 0;
+	struct scan s = scan_of(data);
+	return scan_peek(&s) == '{' && scan_whole(data);
+}
+
+/* MOD-8: an event that is no JSON object. One that stands between others is noise of something in between, and left out; where calls
+ * are under way, or when it is not the only one, the answer cannot be trusted. Without an object something of the answer would be
+ * missing. */
+static bool noise(struct attempt *a, struct str data)
+{
+	return a->k->rec.skipped++ == 0 && wire_in_seen(a->stream->in)->calls == 0 && !is_object(data);
 }
 
 /* All of what waits may go. A role, an empty delta or the head of an answer is nothing that a client could miss. */
@@ -191,7 +200,7 @@ static void one(struct attempt *a, const struct sse_event *ev)
 		return;
 	if (wire_in_event(s->in, ev, &r, e) != 0) {
 		err_clear(e);
-		s->unclear = s->unclear || !noise(a);
+		s->unclear = s->unclear || !noise(a, ev->data);
 		return;
 	}
 	for (size_t i = 0; i < r.n; i++)

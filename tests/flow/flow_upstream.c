@@ -22,7 +22,7 @@ static const char *const wires[3] = { "openai-chat", "openai-responses", "anthro
 			 *const names[3] = { "chat", "responses", "messages" },
 			 *const paths[3] = { "/v1/chat/completions", "/v1/responses", "/v1/messages" };
 
-static void ask(int client, int upstream, const char *model, bool stream, bool tools, struct gw_answer *a)
+static void ask_of(int client, const char *model, bool stream, bool tools, struct gw_answer *a)
 {
 	static const char *const input[3] = { "\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]",
 		"\"input\":\"hello\"",
@@ -33,10 +33,16 @@ static void ask(int client, int upstream, const char *model, bool stream, bool t
 		",\"tools\":[{\"name\":\"read\",\"input_schema\":{\"type\":\"object\"}}]"
 	};
 	auto_mem struct mem *m = mem_new();
-	const char *body = mem_fmt(m, "{\"model\":\"%s/%s\",\"stream\":%s,%s%s%s}", names[upstream], model,
+	const char *body = mem_fmt(m, "{\"model\":\"%s\",\"stream\":%s,%s%s%s}", model,
 	    stream ? "true" : "false", input[client], tools ? tool[client] : "",
 	    client == 0 && stream ? ",\"stream_options\":{\"include_usage\":true}" : "");
 	gw_send(&st, org.key, paths[client], body, 0, NULL, 0, a);
+}
+
+static void ask(int client, int upstream, const char *model, bool stream, bool tools, struct gw_answer *a)
+{
+	auto_mem struct mem *m = mem_new();
+	ask_of(client, mem_fmt(m, "%s/%s", names[upstream], model), stream, tools, a);
 }
 
 #define EACH_PAIR(c, u)                                                                                      \
@@ -97,6 +103,29 @@ static void what_cannot_be_read_is_not_asked_for_again(void **s)
 		assert_true(gw_whole(&saved));
 		assert_string_equal(saved.by, "chat/ok");
 		assert_int_equal(saved.attempts, 2);
+	}
+}
+
+/* Leaving it out would be an answer whose finish promises more calls than it holds. Each pair has a provider whose key has not met a fault
+ * yet. */
+static void a_call_without_a_name_is_no_answer(void **s)
+{
+	(void)s;
+	EACH_PAIR(c, u)
+	for (int stream = 0; stream < 2; stream++) {
+		auto_gw struct gw_answer alone, saved;
+		auto_mem struct mem *m = mem_new();
+		const char *own = mem_fmt(m, "nameless%d%d%d", c, u, stream);
+		gw_provider(
+		    &st, fake, org.key, own, wires[u], 1, "tools-nameless tools-nameless@b>chat/tools");
+		ask_of(c, mem_fmt(m, "%s/tools-nameless@b", own), stream, true, &saved);
+		if (saved.status != 200 || strcmp(saved.by, "chat/tools") != 0 || saved.n_calls != 2)
+			fail_msg("%s over %s, stream %d: %ld %s", names[c], names[u], stream, saved.status,
+			    saved.raw);
+		ask_of(c, mem_fmt(m, "%s/tools-nameless", own), stream, true, &alone);
+		if (alone.status != 502)
+			fail_msg("%s over %s, stream %d: %ld %s", names[c], names[u], stream, alone.status,
+			    alone.raw);
 	}
 }
 
@@ -237,7 +266,7 @@ static int setup(void **s)
 	for (int i = 0; i < 3; i++)
 		gw_provider(&st, fake, org.key, names[i], wires[i], 1,
 		    "ok bom nul no-stream no-stream-tools twice leak field 402 403 404 key-twice "
-		    "key-twice@b>chat/ok");
+		    "key-twice@b>chat/ok tools");
 	return 0;
 }
 
@@ -254,6 +283,7 @@ int main(void)
 		cmocka_unit_test(a_byte_order_mark_is_no_part_of_an_answer),
 		cmocka_unit_test(an_answer_with_a_nul_in_it_is_one),
 		cmocka_unit_test(what_cannot_be_read_is_not_asked_for_again),
+		cmocka_unit_test(a_call_without_a_name_is_no_answer),
 		cmocka_unit_test(an_answer_in_one_piece_is_told_as_the_stream_that_was_asked_for),
 		cmocka_unit_test(nothing_follows_the_end_of_a_stream),
 		cmocka_unit_test(keys_that_a_vendor_quotes_are_shown_to_nobody),
