@@ -8,17 +8,27 @@ static int64_t now(clockid_t id)
 {
 	struct timespec t;
 	(void)clock_gettime(id, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-int64_t clock_ms(void)
+int64_t clock_us(void)
 {
 	return now(CLOCK_MONOTONIC);
 }
 
-int64_t clock_wall_ms(void)
+int64_t clock_ms(void)
+{
+	return clock_us() / 1000;
+}
+
+int64_t clock_wall_us(void)
 {
 	return now(CLOCK_REALTIME);
+}
+
+int64_t clock_wall_ms(void)
+{
+	return clock_wall_us() / 1000;
 }
 
 static void digits(char *to, int v, int n)

@@ -3,8 +3,10 @@
 
 #include <stdint.h>
 
-int64_t clock_ms(void);      /* CLOCK_MONOTONIC */
+int64_t clock_ms(void); /* CLOCK_MONOTONIC */
+int64_t clock_us(void);
 int64_t clock_wall_ms(void); /* CLOCK_REALTIME, milliseconds since 1970 */
+int64_t clock_wall_us(void);
 /* RFC 3339 UTC with milliseconds (HTTP-8). */
 enum { CLOCK_TEXT = 32 };
 void clock_rfc3339(int64_t wall_ms, char out[CLOCK_TEXT]);

@@ -16,9 +16,10 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/cond.h"
 #include "base/log.h"
 #include "io/fcgi_int.h"
 
@@ -93,19 +94,18 @@ static struct fcgi_call *queue_take(struct fcgi *f)
 /* False: there are more threads than are needed, and this one was not for a while. */
 static bool park(struct fcgi *f)
 {
-	struct timespec until;
-	int rc = 0;
-	bool surplus = n_free(f) > f->o.workers + BESIDE_WORKERS;
-	(void)clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += PARK_S;
+	bool surplus = n_free(f) > f->o.workers + BESIDE_WORKERS, late = false;
+	int64_t until_ms = clock_ms() + PARK_S * 1000LL;
 	f->n_parked++;
-	while (f->n_called == 0 && !f->closed && rc == 0)
-		rc = surplus ? pthread_cond_timedwait(&f->work, &f->lock, &until)
-			     : pthread_cond_wait(&f->work, &f->lock);
+	while (f->n_called == 0 && !f->closed && !late)
+		if (surplus)
+			late = !cond_wait_until(&f->work, &f->lock, until_ms);
+		else
+			(void)pthread_cond_wait(&f->work, &f->lock);
 	f->n_parked--;
 	bool called = f->n_called > 0;
 	f->n_called -= called;
-	return called || rc == 0 || n_free(f) <= f->o.workers + BESIDE_WORKERS;
+	return called || !late || n_free(f) <= f->o.workers + BESIDE_WORKERS;
 }
 
 /* ---- accepting */
@@ -274,12 +274,9 @@ int fcgi_stream(struct fcgi_call *k, struct err *e)
 
 static bool threads_gone(struct fcgi *f, int wait_s)
 {
-	struct timespec until;
-	(void)clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += wait_s;
-	int rc = 0;
-	while (f->n_threads > 0 && rc == 0)
-		rc = pthread_cond_timedwait(&f->fewer, &f->lock, &until);
+	int64_t until_ms = clock_ms() + wait_s * 1000LL;
+	while (f->n_threads > 0 && cond_wait_until(&f->fewer, &f->lock, until_ms))
+		;
 	return f->n_threads == 0;
 }
 
@@ -306,12 +303,9 @@ static struct fcgi *core_new(const struct fcgi_opts *o, int listen_fd, int stop_
 	f->stop_fd = stop_fd;
 	f->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	atomic_init(&f->draining, false);
-	pthread_condattr_t a;
-	if (pthread_mutex_init(&f->lock, NULL) != 0 || pthread_condattr_init(&a) != 0 ||
-	    pthread_condattr_setclock(&a, CLOCK_MONOTONIC) != 0 || pthread_cond_init(&f->work, &a) != 0 ||
-	    pthread_cond_init(&f->fewer, &a) != 0)
+	if (pthread_mutex_init(&f->lock, NULL) != 0 || pthread_cond_init(&f->work, NULL) != 0 ||
+	    pthread_cond_init(&f->fewer, NULL) != 0)
 		abort();
-	(void)pthread_condattr_destroy(&a);
 	return f;
 }
 

@@ -4,7 +4,6 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/hash.h"
@@ -14,13 +13,6 @@
 #include "base/str.h"
 #include "io/fcgi_int.h"
 
-static int64_t now_us(void)
-{
-	struct timespec t;
-	(void)clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
-}
-
 struct fcgi_call *fcgi_call_new(struct fcgi *f)
 {
 	struct fcgi_call *k = xcalloc(1, sizeof *k);
@@ -28,7 +20,7 @@ struct fcgi_call *fcgi_call_new(struct fcgi *f)
 	k->mem = mem_new();
 	k->reply.vt = &fcgi_reply_vt;
 	k->body_announced = -1;
-	k->started_us = now_us();
+	k->started_us = clock_us();
 	(void)FCGX_InitRequest(&k->req, -1, 0);
 	return k;
 }
@@ -163,7 +155,7 @@ static void take_context(struct fcgi_call *k)
 /* RUN-2: one line per request. 5xx is ours to look at; the message of an error is meant for clients and holds no secret. */
 static void log_request(struct fcgi_call *k, const struct err *e)
 {
-	int64_t us = now_us() - k->started_us;
+	int64_t us = clock_us() - k->started_us;
 	const struct fcgi_opts *o = &k->f->o;
 	const char *org = k->c.who != NULL && o->org_of != NULL ? o->org_of(k->c.who) : NULL;
 	char status[STR_NUM], ms[STR_NUM + 4];

@@ -1,7 +1,6 @@
 /* One attempt: the request to an upstream, and what its end means for the call and for the key (MOD-3, MOD-4, MOD-8). */
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/js.h"
@@ -23,13 +22,6 @@ static const char *const paths[WIRES] = {
 	[WIRE_RESPONSES] = "/responses",
 	[WIRE_MESSAGES] = "/messages",
 };
-
-int64_t call_now_us(void)
-{
-	struct timespec t;
-	(void)clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
-}
 
 /* ---- faults */
 
@@ -266,7 +258,7 @@ static void begins(struct attempt *a)
 		.model = a->t->model->upstream,
 		.address = a->t->address,
 		.key = a->key->id,
-		.began_us = call_now_us() };
+		.began_us = clock_us() };
 	k->now = a->note;
 }
 
@@ -277,7 +269,7 @@ static int on_again(void *arg)
 	if (a->k->rec.n_attempts - a->k->at_target >= a->k->limits.attempts)
 		return -1;
 	a->note->reason = "closed";
-	a->note->ended_us = call_now_us();
+	a->note->ended_us = clock_us();
 	begins(a);
 	return 0;
 }
@@ -355,7 +347,7 @@ static enum verdict run(struct attempt *a)
 		    "The address of the model's provider cannot be used; tell your administrator.");
 	int rc = send_request(a, pin, &res, e);
 	if (a->stream == NULL)
-		a->note->first_us = call_now_us();
+		a->note->first_us = clock_us();
 	http_res_free(&res);
 	return judge(a, rc, e);
 }
@@ -379,7 +371,7 @@ enum verdict attempt_run(
 	if (k->e->code != ERR_NONE) /* what it says is in k->fail */
 		err_clear(k->e);
 	struct call_attempt *note = a.note;
-	note->ended_us = call_now_us();
+	note->ended_us = clock_us();
 	k->rec.upstream_us += (note->first_us != 0 ? note->first_us : note->ended_us) - note->began_us;
 	k->now = NULL;
 	if (v == CALL_DONE)

@@ -130,7 +130,7 @@ static bool pause_ms(struct call *k, int64_t ms)
 	unsigned char r;
 	random_some(&r, sizeof r);
 	ms += ms * r / 1024; /* up to a quarter more: those who failed together do not come back together */
-	int64_t until = clock_ms() + ms, began = call_now_us();
+	int64_t until = clock_ms() + ms, began = clock_us();
 	if (until >= k->deadline_ms)
 		return false;
 	while (clock_left_ms(until) > 0 && !k->rec.client_left) {
@@ -138,7 +138,7 @@ static bool pause_ms(struct call *k, int64_t ms)
 		(void)poll(NULL, 0, left < ASK_MS ? left : ASK_MS);
 		k->rec.client_left = reply_gone(k->c);
 	}
-	k->rec.upstream_us += call_now_us() - began;
+	k->rec.upstream_us += clock_us() - began;
 	return !k->rec.client_left;
 }
 
@@ -262,7 +262,7 @@ static void finish(struct call *k, enum verdict v, struct err *e)
 	if (v != CALL_DONE && v != CALL_LEFT)
 		k->rec.error = kinds[k->fail.kind] != NULL ? kinds[k->fail.kind] : "upstream";
 	settle(k, v);
-	k->rec.ended_us = call_now_us();
+	k->rec.ended_us = clock_us();
 	log_attempts(k);
 	if (k->svc->on_call != NULL)
 		k->svc->on_call(k->svc->arg, &k->rec);
@@ -280,7 +280,7 @@ json_t *call_run(struct ctx *c, const struct call_svc *svc, enum provider_wire w
 		.request_id = c->request_id,
 		.traceparent = c->traceparent,
 		.wire = w,
-		.began_us = call_now_us() };
+		.began_us = clock_us() };
 	id_make("call", k->rec.id);
 	if (prepare(k, e) != 0 || reserve(k, e) != 0 || claim(k, e) != 0) {
 		gate_release(k->gate);

@@ -77,7 +77,6 @@ struct attempt {
 	enum key_outcome outcome;
 };
 
-int64_t call_now_us(void);
 /* attempt.c: ask this target with this key. `last`: nobody else can be asked, so slowness is borne. */
 enum verdict attempt_run(
     struct call *k, const struct route_target *t, const struct provider_key *key, bool last);

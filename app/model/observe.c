@@ -4,7 +4,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/cond.h"
@@ -409,13 +408,6 @@ static json_t *note_of(const struct call_record *r)
 	    "failovers", r->n_failovers, "reason", why);
 }
 
-static int64_t now_us(clockid_t clock)
-{
-	struct timespec t;
-	(void)clock_gettime(clock, &t);
-	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
-}
-
 /* Takes text and note. Told is the session of the note. */
 static void tell(struct observe *o, char *text, json_t *note)
 {
@@ -455,7 +447,7 @@ void observe_call(void *observe, const struct call_record *r)
 	json_t *note = NULL;
 	count(o, r);
 	(void)buf_room(&b, SPAN_ROOM);
-	span_of_call(&b, r, now_us(CLOCK_REALTIME), now_us(CLOCK_MONOTONIC));
+	span_of_call(&b, r, clock_wall_us(), clock_us());
 	if (r->session != NULL && r->n_attempts > 1)
 		note = js_pack("{s:s,s:s,s:o}", "org", r->org, "session", r->session, "note", note_of(r));
 	tell(o, b.p, note);

@@ -35,7 +35,7 @@ static void rate(
 void call_tell(struct call *k)
 {
 	struct ctx *c = k->c;
-	int64_t now = call_now_us(), waited = k->rec.upstream_us;
+	int64_t now = clock_us(), waited = k->rec.upstream_us;
 	if (k->now != NULL)
 		waited += k->now->first_us - k->now->began_us;
 	reply_header(c, "x-gatehouse-call-id", k->rec.id);
@@ -54,7 +54,7 @@ int call_reply_begin(struct call *k, int status, const char *type)
 	if (k->wire == WIRE_MESSAGES)
 		reply_header(k->c, "request-id", k->c->request_id);
 	k->rec.status = status;
-	k->rec.first_us = call_now_us();
+	k->rec.first_us = clock_us();
 	if (type == NULL) /* the caller's answer follows by itself */
 		return 0;
 	return reply_begin(k->c, status, type);

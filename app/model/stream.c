@@ -307,7 +307,7 @@ int stream_data(struct attempt *a, const char *p, size_t n)
 	if (seen->ended && !bad(s))
 		(void)conclude(a);
 	if (a->note->first_us == 0 && (seen->content || seen->finished))
-		a->note->first_us = call_now_us();
+		a->note->first_us = clock_us();
 	if (bad(s) && !a->k->c->reply->begun)
 		return -1; /* nothing of it was sent: somebody else may answer */
 	if (s->given)
@@ -383,7 +383,7 @@ enum verdict stream_end(struct attempt *a, int rc, const struct err *e)
 		return CALL_LEFT;
 	if (!bad(s) && conclude(a)) {
 		if (a->note->first_us == 0)
-			a->note->first_us = call_now_us();
+			a->note->first_us = clock_us();
 		send_safe(a);
 		return CALL_DONE;
 	}
