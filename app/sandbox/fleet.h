@@ -34,7 +34,7 @@ void fleet_times(struct fleet *f, int start_s, int idle_s);
 void fleet_free(struct fleet *f);
 
 /* Build what a pending row asks for; the row is running or error afterwards, and on an error nothing is left (SBX-5). A
- * sandbox that is running already is 0. */
+ * sandbox that is running already is 0. ERR_NOT_FOUND: there is no row, or none any more. */
 int fleet_build(struct fleet *f, const char *id, struct err *e);
 /* Remove a sandbox and close its row; 0 once it is really gone, also when it was gone before. */
 int fleet_end(struct fleet *f, const char *id, struct err *e);

@@ -90,6 +90,17 @@ static int read_row(struct fleet *f, struct mem *m, const char *id, struct drive
 	return e->code == ERR_NONE ? box_mounts(f, m, &keeps, s, e) : -1;
 }
 
+/* Why there was no pending row to make running: ended meanwhile, or lost by a crash of PostgreSQL. */
+static int not_pending(struct fleet *f, struct pg *db, const char *id, struct err *e)
+{
+	auto_res struct pg_res *r = PG(db, &q_sandbox_n_pending, e, f->o.node, id);
+	if (r == NULL)
+		return -1;
+	return pg_rows(r) == 0
+	    ? err_set(e, ERR_NOT_FOUND, "The sandbox's row is gone.")
+	    : err_set(e, ERR_CONFLICT, "The lease was ended while the sandbox was being built.");
+}
+
 static int set_running(struct fleet *f, const struct box *b, bool held, struct err *e)
 {
 	const char *workdir = b->at.workdir;
@@ -100,9 +111,7 @@ static int set_running(struct fleet *f, const struct box *b, bool held, struct e
 	    workdir[0] == '\0' ? NULL : workdir, held ? "true" : "false");
 	if (r == NULL)
 		return -1;
-	return pg_rows(r) == 1
-	    ? 0
-	    : err_set(e, ERR_CONFLICT, "The lease was ended while the sandbox was being built.");
+	return pg_rows(r) == 1 ? 0 : not_pending(f, db, b->id, e);
 }
 
 int box_close_row(struct fleet *f, const char *id, const char *verdict, const char *why, struct err *e)

@@ -259,6 +259,14 @@ static int insert(struct ctx *c, struct pg *db, const struct lease_want *w, stru
 	return -1;
 }
 
+/* A crash of PostgreSQL may lose a row until sandbox_n_running has made it last: nothing is left of it, and who asked asks again. */
+static int row_lost(struct err *e)
+{
+	(void)err_replace(e, ERR_UNAVAILABLE, "The database has lost the lease in a crash: try again.");
+	e->reason = "database_away";
+	return -1;
+}
+
 /* As insert(). */
 static int place(struct ctx *c, struct pg *db, const struct lease_want *w, struct plan *p, struct err *e)
 {
@@ -274,7 +282,9 @@ static int place(struct ctx *c, struct pg *db, const struct lease_want *w, struc
 		return -1; /* if it was written after all, nobody asks for it and the reaper closes it */
 	crash_point("sandbox.row");
 	char status[CLIENT_STATUS_MAX];
-	return client_reach(db, w->org, p->id, &p->node, status, e);
+	if (client_reach(db, w->org, p->id, &p->node, status, e) == 0)
+		return 0;
+	return e->code == ERR_NOT_FOUND ? row_lost(e) : -1;
 }
 
 /* The node was never reached, so nothing was built; whatever else went wrong there it writes into the row itself. */
@@ -304,6 +314,8 @@ static int build(struct ctx *c, const struct lease_want *w, const struct plan *p
 	/* DRV-5: what its driver cannot enforce; a host whose disk is full. */
 	if (e->code == ERR_BAD_REQUEST || e->code == ERR_STORAGE)
 		return -1;
+	if (e->code == ERR_NOT_FOUND)
+		return row_lost(e);
 	char msg[ERR_MSG_MAX];
 	const char *reason = e->reason;
 	(void)snprintf(msg, sizeof msg, "%s", e->msg);
@@ -339,6 +351,10 @@ static int await(struct ctx *c, const struct lease_want *w, const struct lease_h
 	while (clock_ms() < deadline_ms && (w->cancelled == NULL || !w->cancelled(w->arg))) {
 		auto_pg struct pg *db = pg_take(c->db, CLIENT_TAKE_MS, e);
 		auto_json json_t *now = db == NULL ? NULL : lease_get(c->conf, db, w->org, h->id, e);
+		if (now == NULL && e->code == ERR_NOT_FOUND) { /* row_lost() */
+			err_clear(e);
+			return 0;
+		}
 		if (now == NULL)
 			return -1;
 		pg_put(steal(db));

@@ -61,6 +61,22 @@ static void a_job_that_always_crashes_its_runner_is_given_up(void **s)
 	assert_int_equal(js_int(poison.last, "attempts", 0), JOB_MAX_CRASHES + 1);
 }
 
+/* What a crash of PostgreSQL took back (flow_sandbox_crash) is asked for again, and the run knows nothing of it. */
+static void a_lease_that_the_database_lost_is_no_end_of_a_run(void **s)
+{
+	(void)s;
+	auto_flow_run struct flow_run r = { 0 };
+	runs_repo(&stack, &acme, "lost");
+	stack_crash_arm(&stack, "sandbox.row");
+	runs_start(&stack, &acme, runs_task("python", "lost", "open('a.txt', 'a').write('two')"), &r);
+	assert_true(stack_crash_reached(&stack, "sandbox.row"));
+	stack_sql(&stack, "DELETE FROM sandboxes WHERE status = 'pending'", NULL);
+	stack_crash_release(&stack, "sandbox.row");
+	runs_watch(&stack, &acme, &r, 0, 0);
+	runs_check(&r, "result");
+	runs_sound(&stack, &r);
+}
+
 /* ---- a runner that is stopped for longer than its lease, and goes on */
 
 struct sleeper { /* a run whose first attempt was stopped on the way to its push, and its runner */
@@ -182,6 +198,7 @@ static int teardown(void **s)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_lease_that_the_database_lost_is_no_end_of_a_run),
 		cmocka_unit_test(a_job_that_always_crashes_its_runner_is_given_up),
 		cmocka_unit_test(a_runner_that_wakes_after_its_run_was_done_changes_nothing),
 		cmocka_unit_test(a_runner_that_wakes_beside_its_successor_does_not_touch_its_work),

@@ -151,6 +151,28 @@ static void a_row_whose_api_died_is_closed(void **s)
 	sbx_no_leaks(&stack);
 }
 
+/* A row's insertion does not wait for the disk: a crash of PostgreSQL may take it back until the sandbox runs. Who asked is told to ask
+ * again, and nothing is left. */
+static void a_row_that_the_database_lost_is_asked_for_again(void **s)
+{
+	(void)s;
+	static const char *const points[] = { "sandbox.row", "sandbox.started", "sandbox.ready" };
+	for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
+		struct asked a;
+		stack_crash_arm(&stack, points[i]);
+		ask_begin(&a, "/v1/sandboxes", json_object());
+		assert_true(stack_crash_reached(&stack, points[i]));
+		stack_sql(&stack, "delete from sandboxes where status = 'pending'", NULL);
+		stack_crash_release(&stack, points[i]);
+		ask_end(&a);
+		if (a.status != 503 || strstr(a.message, "has lost the lease") == NULL)
+			fail_msg("%s: %ld %s", points[i], a.status, a.message);
+		assert_int_equal(live_rows(), 0);
+		sbx_no_leaks(&stack);
+		ask_free(&a);
+	}
+}
+
 static void an_end_that_was_killed_is_completed(void **s)
 {
 	(void)s;
@@ -490,6 +512,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nothing_is_left_of_a_start_that_was_killed),
 		cmocka_unit_test(a_row_whose_api_died_is_closed),
+		cmocka_unit_test(a_row_that_the_database_lost_is_asked_for_again),
 		cmocka_unit_test(an_end_that_was_killed_is_completed),
 		cmocka_unit_test(a_command_outlives_sandboxd_and_its_output_is_continuous),
 		cmocka_unit_test(sandboxd_stopped_in_peace_hands_its_streams_on),

@@ -102,6 +102,24 @@ static void a_row_that_ended_meanwhile_is_not_made_running(void **s)
 	assert_int_equal(left(), 0);
 }
 
+static void lose_row(void)
+{
+	on_open = NULL;
+	sql("DELETE FROM sandboxes");
+}
+
+/* Its insertion does not wait for the disk, so a crash of PostgreSQL can take it back. */
+static void a_row_that_is_lost_meanwhile_is_told_as_lost(void **s)
+{
+	(void)s;
+	struct err e;
+	on_open = lose_row;
+	row(id, 0, 600);
+	assert_int_equal(build(&e), -1);
+	assert_int_equal(e.code, ERR_NOT_FOUND);
+	assert_int_equal(left(), 0);
+}
+
 static struct err told; /* to who wanted it meanwhile */
 
 static void want_it(void)
@@ -427,6 +445,7 @@ int main(void)
 		T(a_box_that_dies_first_is_noticed_at_once),
 		T(a_stranger_on_the_socket_is_refused),
 		T(a_row_that_ended_meanwhile_is_not_made_running),
+		T(a_row_that_is_lost_meanwhile_is_told_as_lost),
 		T(what_is_being_built_is_only_not_there_yet),
 		T(an_end_reaches_a_sandbox_that_is_being_built),
 		T(an_end_reaches_a_runtime_that_is_at_work),
