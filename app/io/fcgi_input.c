@@ -43,6 +43,11 @@ static int read_body(struct fcgi_call *k, struct buf *to, struct err *e)
 	}
 }
 
+static bool is_packed(const char *encoding)
+{
+	return encoding != NULL && encoding[0] != 0 && strcasecmp(encoding, "identity") != 0;
+}
+
 static json_t *body_fields(struct fcgi_call *k, struct err *e)
 {
 	auto_buf struct buf body = BUF(k->body_max + 4096);
@@ -52,6 +57,10 @@ static json_t *body_fields(struct fcgi_call *k, struct err *e)
 		return json_object();
 	if (!is_json(fcgi_param(k, "CONTENT_TYPE"))) {
 		err_set(e, ERR_MEDIA, "The body must be JSON; send it with Content-Type: application/json.");
+		return NULL;
+	}
+	if (is_packed(fcgi_param(k, "HTTP_CONTENT_ENCODING"))) {
+		err_set(e, ERR_MEDIA, "The body must not be compressed; send it without Content-Encoding.");
 		return NULL;
 	}
 	auto_json json_t *v = js_parse(body.p, body.n, e);

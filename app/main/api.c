@@ -22,8 +22,9 @@
 #include "op/metrics.h"
 #include "session/watch.h"
 
-/* At the end, for calls whose settling was put off: below the unit's TimeoutStopSec together with the requests. */
-enum { SETTLE_MS = 5000, SPANS_MS = 3000 };
+/* At the end, for calls whose settling was put off: below the unit's TimeoutStopSec together with the requests. What PostgreSQL is away
+ * for longer is charged by what it knows of a call, which is nothing where the answer came at once. */
+enum { SETTLE_MS = 30000, SPANS_MS = 3000 };
 /* A block so large goes back to the system when it is freed. Of what is free at the end of an arena, of which there are eight a
  * processor, this much stays: the spans of a batch are freed at once, and a page that is given back for them faults again with the next calls. */
 enum { LARGE_BYTES = 256 << 10, SPARE_BYTES = 1 << 20 };

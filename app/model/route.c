@@ -12,9 +12,8 @@ struct look {
 	struct mem *m;
 	const struct org_models *o;
 	struct model_route *to;
-	const char *alias; /* the alias that was asked for, for the org's own allowlist */
-	bool vouched;      /* by way of an alias of the deployment's that the operator's list names */
-	bool vouched_to[ROUTE_TARGETS_MAX];
+	unsigned via; /* of the aliases on the way */
+	unsigned via_to[ROUTE_TARGETS_MAX];
 	bool excluded; /* something was found and is not allowed */
 };
 
@@ -25,21 +24,34 @@ static bool in_scope(const struct look *l, const char *owner, const char *scope)
 
 /* ---- what is allowed */
 
-static bool entry_allows(const char *entry, const char *address, const char *alias)
+/* Where an alias that a list names leads is allowed by that list. */
+enum {
+	VIA_ORGS = 1,      /* the org's list names one, of whoever */
+	VIA_OPERATORS = 2, /* the operator's list names one of the deployment's */
+};
+
+static bool entry_allows(const char *entry, const char *address)
 {
 	size_t n = strlen(entry);
-	if (strcmp(entry, "*") == 0 || strcmp(entry, address) == 0 ||
-	    (alias != NULL && strcmp(entry, alias) == 0))
+	if (strcmp(entry, "*") == 0 || strcmp(entry, address) == 0)
 		return true;
 	return n > 2 && strcmp(entry + n - 2, "/*") == 0 && strncmp(entry, address, n - 1) == 0;
 }
 
-static bool list_allows(const struct allowlist *a, const char *address, const char *alias)
+static bool list_allows(const struct allowlist *a, const char *address)
 {
 	bool is = a->names == NULL;
 	for (int k = 0; k < a->n && !is; k++)
-		is = entry_allows(a->names[k], address, alias);
+		is = entry_allows(a->names[k], address);
 	return is;
+}
+
+static bool list_names(const struct allowlist *a, const char *alias)
+{
+	for (int k = 0; k < a->n; k++)
+		if (strcmp(a->names[k], alias) == 0)
+			return true;
+	return false;
 }
 
 /* The operator means the deployment's provider, where there is one of the name: an org does not get round the list by a namesake. */
@@ -51,23 +63,19 @@ static bool hides_the_deployments(const struct org_models *o, const struct provi
 	return false;
 }
 
-/* alias: that the org asked for, of whoever; vouched: the operator's list names a deployment's alias that led here. */
-static bool allowed(const struct org_models *o, const struct provider *p, const char *address,
-    const char *alias, bool vouched)
+static bool allowed(const struct org_models *o, const struct provider *p, const char *address, unsigned via)
 {
 	const struct allowlist *by = &o->allow[1];
-	return list_allows(&o->allow[0], address, alias) &&
-	    (by->names == NULL || vouched ||
-		(list_allows(by, address, NULL) && !hides_the_deployments(o, p)));
+	return ((via & VIA_ORGS) != 0 || list_allows(&o->allow[0], address)) &&
+	    (by->names == NULL || (via & VIA_OPERATORS) != 0 ||
+		(list_allows(by, address) && !hides_the_deployments(o, p)));
 }
 
 /* What an alias of an org's own means is the org's word, not the operator's. */
-static bool vouches(const struct org_models *o, const struct alias *a)
+static unsigned vouches(const struct org_models *o, const struct alias *a)
 {
-	for (int k = 0; k < o->allow[1].n && strcmp(a->org, "admin") == 0; k++)
-		if (strcmp(o->allow[1].names[k], a->name) == 0)
-			return true;
-	return false;
+	bool operators = strcmp(a->org, "admin") == 0 && list_names(&o->allow[1], a->name);
+	return (list_names(&o->allow[0], a->name) ? VIA_ORGS : 0U) | (operators ? VIA_OPERATORS : 0U);
 }
 
 /* ---- finding */
@@ -89,11 +97,11 @@ static void add(struct look *l, const struct provider *p, const struct provider_
 	if (r->n == ROUTE_TARGETS_MAX)
 		return;
 	const char *address = mem_join(l->m, p->name, "/", model->name);
-	if (!allowed(l->o, p, address, l->alias, l->vouched)) {
+	if (!allowed(l->o, p, address, l->via)) {
 		l->excluded = true;
 		return;
 	}
-	l->vouched_to[r->n] = l->vouched;
+	l->via_to[r->n] = l->via;
 	r->targets[r->n++] = (struct route_target){ p, model, address };
 }
 
@@ -149,13 +157,14 @@ static bool add_name(struct look *l, const char *name, const char *scope, int de
 	const struct alias *a = depth < ROUTE_ALIAS_DEPTH ? alias_of(l, name, scope) : NULL;
 	if (a == NULL)
 		return add_address(l, name, scope) || add_bare(l, name, scope);
-	bool any = false, before = l->vouched;
-	l->vouched = before || vouches(l->o, a);
+	bool any = false;
+	unsigned before = l->via;
+	l->via = before | vouches(l->o, a);
 	for (int i = 0; i < a->n_targets; i++) /* one that names itself means what it would hide */
 		any |= strcmp(a->targets[i], name) == 0
 		    ? add_address(l, name, a->org) || add_bare(l, name, a->org)
 		    : add_name(l, a->targets[i], a->org, depth + 1);
-	l->vouched = before;
+	l->via = before;
 	return any;
 }
 
@@ -165,7 +174,7 @@ static void add_fallbacks(struct look *l)
 	int n = l->to->n;
 	for (int i = 0; i < n; i++) {
 		const struct route_target *t = &l->to->targets[i];
-		l->vouched = l->vouched_to[i];
+		l->via = l->via_to[i];
 		for (int k = 0; k < t->model->n_fallbacks; k++)
 			(void)add_name(l, t->model->fallbacks[k], t->provider->org, 1);
 	}
@@ -181,7 +190,7 @@ static int unknown(const struct look *l, const char *name, struct err *e)
 		for (int k = 0; k < o->providers[i].n_models && o->providers[i].enabled; k++) {
 			const char *bare = o->providers[i].models[k].name;
 			const char *address = mem_fmt(l->m, "%s/%s", o->providers[i].name, bare);
-			if (!allowed(o, &o->providers[i], address, NULL, false))
+			if (!allowed(o, &o->providers[i], address, 0))
 				continue;
 			nearest_add(&near, address, address);
 			nearest_add(&near, address, bare);
@@ -214,8 +223,6 @@ int route_of(
 	const char *name = named ? mem_str(m, model) : o->tier;
 	*out = (struct model_route){ .asked = name };
 	struct look l = { .m = m, .o = o, .to = out };
-	if (alias_of(&l, name, o->org) != NULL)
-		l.alias = name;
 	(void)add_name(&l, name, o->org, 0);
 	if (out->n > 0) {
 		add_fallbacks(&l);
@@ -284,7 +291,7 @@ static void add_row(const struct org_models *o, struct mem *m, json_t *rows, jso
 	if (json_object_get(seen, id) != NULL)
 		return;
 	js_set(seen, id, json_true());
-	if (allowed(o, p, id, NULL, false))
+	if (allowed(o, p, id, 0))
 		js_set(rows, id, address_row(m, p, model));
 }
 

@@ -67,7 +67,7 @@ static void add_id(void *arg, const char *id)
 /* ---- the cases */
 
 /* A row whose sandbox this process has not built. The lock is held. */
-static void foreign(struct fleet *f, struct box *b, bool pending, bool built, int64_t now)
+static void foreign(struct fleet *f, struct box *b, bool pending, bool built, int64_t left_ms, int64_t now)
 {
 	if (pending && !built && now - b->since_ms < FLEET_PENDING_MS)
 		return; /* the API has just written it and is about to ask for it */
@@ -82,6 +82,9 @@ static void foreign(struct fleet *f, struct box *b, bool pending, bool built, in
 	(void)pthread_mutex_lock(&f->lock);
 	if (rc == 0)
 		log_info("sandbox found again", "sandbox", b->id);
+	else if (b->state == BOX_AWAITED &&
+	    left_ms <= 0) /* it ended itself, as it does with its lease (SBX-66) */
+		reap(f, b, "ended", "");
 	else if (b->state == BOX_AWAITED)
 		reap(f, b, "error", "The sandbox ended while its node was not watching.");
 	box_let_go(f, b);
@@ -126,7 +129,7 @@ static void one_row(struct fleet *f, const struct ids *built, const struct pg_re
 	if (end_asked && (b->state == BOX_AWAITED || b->state == BOX_LIVE))
 		reap(f, b, "ended", "");
 	else if (b->state == BOX_AWAITED)
-		foreign(f, b, pending, there != NULL, now);
+		foreign(f, b, pending, there != NULL, left_ms, now);
 	b = box_by_id(f, id); /* it may be gone, or found again */
 	if (b != NULL && b->state == BOX_LIVE)
 		live(f, b, left_ms, now);

@@ -28,13 +28,13 @@ struct part {
 static const struct part parts[] = {
 	{ "runner1", SIGTERM, 60 },
 	{ "node1", SIGTERM, 30 },
-	{ "api1", SIGTERM, 30 },
+	{ "api1", SIGTERM, 60 },
 	{ "nginx", SIGTERM, 10 },
 	{ "runner2", SIGTERM, 60 },
 	{ "pg", SIGINT, 60 }, /* what PostgreSQL's unit sends; TERM waits for its clients */
 	{ "node2", SIGTERM, 30 },
 	{ "egress1", SIGTERM, 30 },
-	{ "api2", SIGTERM, 30 },
+	{ "api2", SIGTERM, 60 },
 };
 enum { PARTS = sizeof parts / sizeof parts[0], RUNS = 24, EVENTS_BETWEEN = 24 };
 

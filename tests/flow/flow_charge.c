@@ -16,7 +16,7 @@
 #include "gw.h"
 #include "io/http.h"
 
-enum { WAIT_MS = 60000, TWINS = 6, CROWD = 64 };
+enum { WAIT_MS = 60000, TWINS = 6, CROWD = 64, AWAY_MS = 8000 };
 
 static struct stack st;
 static struct fakemodel *fake;
@@ -412,6 +412,30 @@ static void a_restart_of_postgresql_between_reserve_and_settle_loses_nothing(voi
 	assert_true(number(&org, USAGE("sum(tokens[4])")) > 20);
 }
 
+/* A call is answered while PostgreSQL is away, and the api stopped before it is back: what its provider counted is not given up. */
+static void an_api_that_is_stopped_waits_for_postgresql_to_settle(void **s)
+{
+	(void)s;
+	struct stack_org org;
+	struct one_of_many o = { .org = &org, .api = 1 };
+	rich(&org, "1usd", "endless");
+	assert_int_equal(pthread_create(&o.thread, NULL, endless, &o), 0);
+	until_noted(&org);
+	pid_t pid = stack_pid(&st, "api2");
+	stack_stop(&st, "pg");
+	atomic_store(&o.leaves, true);
+	assert_int_equal(pthread_join(o.thread, NULL), 0);
+	assert_int_equal(kill(pid, SIGTERM), 0);
+	(void)poll(NULL, 0, AWAY_MS);
+	stack_start(&st, "pg");
+	stack_stop(&st, "api2"); /* waits for its end */
+	stack_start(&st, "api2");
+	stack_ready(&st);
+	settled(&org, 1);
+	assert_int_equal(number(&org, USAGE("count(*) FILTER (WHERE by_reaper)")), 0);
+	assert_true(number(&org, USAGE("sum(tokens[4])")) > 20);
+}
+
 /* kill -9: the reaper charges what is known, once. */
 static void a_killed_api_is_settled_by_what_is_known(void **s)
 {
@@ -461,6 +485,7 @@ int main(void)
 		cmocka_unit_test(one_idempotency_key_is_one_call_and_one_charge),
 		cmocka_unit_test(a_stream_with_a_used_idempotency_key_is_refused),
 		cmocka_unit_test(a_restart_of_postgresql_between_reserve_and_settle_loses_nothing),
+		cmocka_unit_test(an_api_that_is_stopped_waits_for_postgresql_to_settle),
 		cmocka_unit_test(a_killed_api_is_settled_by_what_is_known),
 	};
 	return cmocka_run_group_tests(tests, setup, teardown);

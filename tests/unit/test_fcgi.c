@@ -328,6 +328,13 @@ static void a_body_must_be_json(void **s)
 	    "POST", "/v1/echo", "Content-Type: Application/JSON; charset=utf-8\r\n", "{\"text\":\"a\"}");
 	assert_int_equal(last.status, 201);
 	assert_non_null(d);
+	auto_json json_t *packed = ask("POST", "/v1/echo",
+	    "Content-Type: application/json\r\nContent-Encoding: gzip\r\n", "\x1f\x8b\x08");
+	is_error(packed, 415, "unsupported_media_type", "", "without Content-Encoding");
+	auto_json json_t *plain = ask("POST", "/v1/echo",
+	    "Content-Type: application/json\r\nContent-Encoding: identity\r\n", "{\"text\":\"a\"}");
+	assert_int_equal(last.status, 201);
+	assert_non_null(plain);
 }
 
 static void bad_json_is_told_with_its_place(void **s)

@@ -106,6 +106,21 @@ static void a_row_without_a_sandbox_is_an_error(void **s)
 	assert_row(id, "error", "while its node was not watching");
 }
 
+/* A box ends itself with its lease, also while nobody watches: no fault of it. */
+static void a_lease_that_ran_out_unwatched_has_ended(void **s)
+{
+	(void)s;
+	struct err e;
+	row(id, 0, 600);
+	assert_int_equal(build(&e), 0);
+	fleet_free(f);
+	(void)d_destroy(&driver, id, 0, &e);
+	sql("UPDATE sandboxes SET expires_at = now() - interval '1 s'");
+	f = fleet_up();
+	assert_int_equal(fleet_round(f), 0);
+	assert_row(id, "ended", "");
+}
+
 static void a_sandbox_without_a_row_is_removed(void **s)
 {
 	(void)s;
@@ -357,6 +372,7 @@ int main(void)
 		T(what_is_ended_while_it_is_found_again_is_not_taken_up),
 		T(what_is_being_found_again_is_only_not_known_yet),
 		T(a_row_without_a_sandbox_is_an_error),
+		T(a_lease_that_ran_out_unwatched_has_ended),
 		T(a_sandbox_without_a_row_is_removed),
 		T(a_live_sandbox_whose_row_was_ended_is_removed),
 		T(a_start_that_its_process_did_not_survive_is_closed),

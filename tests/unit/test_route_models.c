@@ -133,6 +133,9 @@ static void what_is_not_on_both_lists_is_not_used(void **s)
 	assert_string_equal(leads("own/large"), "own/large=l-1"); /* its fallback is passed over */
 	assert_string_equal(leads("backup/large"), "model_not_allowed");
 	assert_string_equal(leads("fast"), "own/small=s-1 shared/common=c"); /* by its name */
+	org.allow[0] = (struct allowlist){ LIST("loop2"), 1 };
+	assert_string_equal(leads("loop"), "own/small=s-1"); /* one on the way */
+	org.allow[0] = (struct allowlist){ LIST("own/*", "fast"), 2 };
 	org.allow[1] = (struct allowlist){ LIST("shared/*"), 1 };
 	assert_string_equal(leads("own/large"), "model_not_allowed");
 	assert_string_equal(leads("fast"), "shared/common=c");
