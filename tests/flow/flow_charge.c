@@ -394,18 +394,29 @@ static void until_noted(const struct stack_org *org)
 	wait_for(org, "SELECT count(*) FROM reservations WHERE noted AND used[4] > 20 AND org = ", 1);
 }
 
+/* An endless stream of a new org's, of which PostgreSQL knows what came so far. */
+static void under_way(struct one_of_many *o, struct stack_org *org)
+{
+	rich(org, "1usd", "endless");
+	assert_int_equal(pthread_create(&o->thread, NULL, endless, o), 0);
+	until_noted(org);
+}
+
+static void ends_without_postgresql(struct one_of_many *o)
+{
+	stack_stop(&st, "pg");
+	atomic_store(&o->leaves, true);
+	assert_int_equal(pthread_join(o->thread, NULL), 0);
+}
+
 /* PostgreSQL is away when the call ends: it is charged when it is back. */
 static void a_restart_of_postgresql_between_reserve_and_settle_loses_nothing(void **s)
 {
 	(void)s;
 	struct stack_org org;
 	struct one_of_many o = { .org = &org };
-	rich(&org, "1usd", "endless");
-	assert_int_equal(pthread_create(&o.thread, NULL, endless, &o), 0);
-	until_noted(&org);
-	stack_stop(&st, "pg");
-	atomic_store(&o.leaves, true);
-	assert_int_equal(pthread_join(o.thread, NULL), 0);
+	under_way(&o, &org);
+	ends_without_postgresql(&o);
 	stack_start(&st, "pg");
 	stack_ready(&st);
 	settled(&org, 1);
@@ -418,13 +429,9 @@ static void an_api_that_is_stopped_waits_for_postgresql_to_settle(void **s)
 	(void)s;
 	struct stack_org org;
 	struct one_of_many o = { .org = &org, .api = 1 };
-	rich(&org, "1usd", "endless");
-	assert_int_equal(pthread_create(&o.thread, NULL, endless, &o), 0);
-	until_noted(&org);
+	under_way(&o, &org);
 	pid_t pid = stack_pid(&st, "api2");
-	stack_stop(&st, "pg");
-	atomic_store(&o.leaves, true);
-	assert_int_equal(pthread_join(o.thread, NULL), 0);
+	ends_without_postgresql(&o);
 	assert_int_equal(kill(pid, SIGTERM), 0);
 	(void)poll(NULL, 0, AWAY_MS);
 	stack_start(&st, "pg");
@@ -442,9 +449,7 @@ static void a_killed_api_is_settled_by_what_is_known(void **s)
 	(void)s;
 	struct stack_org org;
 	struct one_of_many o = { .org = &org, .api = 1 };
-	rich(&org, "1usd", "endless");
-	assert_int_equal(pthread_create(&o.thread, NULL, endless, &o), 0);
-	until_noted(&org);
+	under_way(&o, &org);
 	stack_kill(&st, "api2");
 	assert_int_equal(pthread_join(o.thread, NULL), 0);
 	stack_start(&st, "api2");

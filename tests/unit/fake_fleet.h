@@ -355,6 +355,30 @@ static int build(struct err *e)
 	return fleet_build(f, id, e);
 }
 
+static struct err told; /* to who wanted it too early */
+
+/* As on_open or on_find: once. */
+static void want_it(void)
+{
+	on_open = on_find = NULL;
+	err_clear(&told);
+	assert_null(fleet_take(f, id, &told));
+}
+
+static void assert_told_to_come_again(void)
+{
+	assert_int_equal(told.code, ERR_UNAVAILABLE);
+	assert_string_equal(told.reason, "node_starting");
+}
+
+static void assert_usable(void)
+{
+	struct err e = { 0 };
+	struct held *h = fleet_take(f, id, &e);
+	assert_non_null(h);
+	fleet_give(h);
+}
+
 static void kill_it(void)
 {
 	struct fake *k = fake(id);

@@ -14,9 +14,7 @@ static void a_pending_row_becomes_a_running_sandbox(void **s)
 	assert_int_equal(build(&e), 0);
 	assert_row(id, "running", "");
 	assert_int_equal(build(&e), 0); /* again is the same */
-	struct held *h = fleet_take(f, id, &e);
-	assert_non_null(h);
-	fleet_give(h);
+	assert_usable();
 	assert_int_equal(fleet_end(f, id, &e), 0);
 	assert_row(id, "ended", "");
 	assert_int_equal(left(), 0);
@@ -120,15 +118,6 @@ static void a_row_that_is_lost_meanwhile_is_told_as_lost(void **s)
 	assert_int_equal(left(), 0);
 }
 
-static struct err told; /* to who wanted it meanwhile */
-
-static void want_it(void)
-{
-	on_open = NULL;
-	err_clear(&told);
-	assert_null(fleet_take(f, id, &told));
-}
-
 /* Between its row and this process's word for it there is a moment: who asks then comes too early, not in vain. */
 static void what_is_being_built_is_only_not_there_yet(void **s)
 {
@@ -137,11 +126,8 @@ static void what_is_being_built_is_only_not_there_yet(void **s)
 	on_open = want_it;
 	row(id, 0, 600);
 	assert_int_equal(build(&e), 0);
-	assert_int_equal(told.code, ERR_UNAVAILABLE);
-	assert_string_equal(told.reason, "node_starting");
-	struct held *h = fleet_take(f, id, &e);
-	assert_non_null(h);
-	fleet_give(h);
+	assert_told_to_come_again();
+	assert_usable();
 }
 
 static atomic_bool asked;

@@ -28,9 +28,7 @@ static void the_next_process_finds_what_runs(void **s)
 	assert_int_equal(fleet_round(f), 0);
 	assert_int_equal(fleet_round(f), 0); /* twice is the same */
 	err_clear(&e);
-	struct held *h = fleet_take(f, id, &e);
-	assert_non_null(h);
-	fleet_give(h);
+	assert_usable();
 	assert_row(id, "running", "");
 	kill_it(); /* and its death is noticed as ever */
 	wait_row_over();
@@ -64,15 +62,6 @@ static void what_is_ended_while_it_is_found_again_is_not_taken_up(void **s)
 	fds_back(getpid(), before, &were, 5000);
 }
 
-static struct err told; /* to who wanted it meanwhile */
-
-static void want_it(void)
-{
-	on_find = NULL;
-	err_clear(&told);
-	assert_null(fleet_take(f, id, &told));
-}
-
 /* Who comes back to a command before its node has found the sandbox again is to come once more: nothing about it is lost. */
 static void what_is_being_found_again_is_only_not_known_yet(void **s)
 {
@@ -82,26 +71,28 @@ static void what_is_being_found_again_is_only_not_known_yet(void **s)
 	assert_int_equal(build(&e), 0);
 	restart();
 	want_it(); /* before the first round */
-	assert_int_equal(told.code, ERR_UNAVAILABLE);
-	assert_string_equal(told.reason, "node_starting");
+	assert_told_to_come_again();
 	on_find = want_it; /* during it */
 	assert_int_equal(fleet_round(f), 0);
-	assert_int_equal(told.code, ERR_UNAVAILABLE);
-	assert_string_equal(told.reason, "node_starting");
-	struct held *h = fleet_take(f, id, &e);
-	assert_non_null(h);
-	fleet_give(h);
+	assert_told_to_come_again();
+	assert_usable();
 }
 
-static void a_row_without_a_sandbox_is_an_error(void **s)
+/* Built, and gone from the host while no process watches; the next one is there. */
+static void gone_unwatched(void)
 {
-	(void)s;
 	struct err e;
 	row(id, 0, 600);
 	assert_int_equal(build(&e), 0);
 	fleet_free(f);
 	(void)d_destroy(&driver, id, 0, &e);
 	f = fleet_up();
+}
+
+static void a_row_without_a_sandbox_is_an_error(void **s)
+{
+	(void)s;
+	gone_unwatched();
 	assert_int_equal(fleet_round(f), 0);
 	assert_row(id, "error", "while its node was not watching");
 }
@@ -110,13 +101,8 @@ static void a_row_without_a_sandbox_is_an_error(void **s)
 static void a_lease_that_ran_out_unwatched_has_ended(void **s)
 {
 	(void)s;
-	struct err e;
-	row(id, 0, 600);
-	assert_int_equal(build(&e), 0);
-	fleet_free(f);
-	(void)d_destroy(&driver, id, 0, &e);
+	gone_unwatched();
 	sql("UPDATE sandboxes SET expires_at = now() - interval '1 s'");
-	f = fleet_up();
 	assert_int_equal(fleet_round(f), 0);
 	assert_row(id, "ended", "");
 }
