@@ -180,7 +180,7 @@ clean-run: stop ## end it and remove its state
 	$(Q)[ ! -e var ] || rm -rf "$$(readlink -f var)" var
 clients: ## third-party programs judge us
 	$(Q)tests/clients/openapi/check.sh tests/golden/openapi.json
-# A seed decides who is killed, in which order and when.
+# A seed decides who is killed, in which order and when, and what the fuzz targets are given.
 RUNS       ?= 50
 SEED       ?= $(shell date +%s)
 HEAVY_RUNS ?= 1000
@@ -205,9 +205,9 @@ bench: ## measure, side by side (BENCH=name: only that one); tests/bench/README.
 	$(Q)tests/stack/install.sh bench
 	$(Q)$(MAKE) --no-print-directory all $(BENCH:%=$(O)/bench/bench_%)
 	$(Q)tests/bench/bench.sh $(BENCH)
-fuzz: ## libFuzzer over every reader of outside bytes: make fuzz SECONDS=60 [TARGET=head]
+fuzz: ## libFuzzer over every reader of outside bytes: make fuzz SECONDS=60 [TARGET=head] [SEED=n]
 	$(Q)$(MAKE) MODE=fuzz CC=clang $(B)/fuzz/fuzz
-	$(Q)tests/fuzz/fuzz.sh $(B)/fuzz/fuzz $(or $(SECONDS),10) $(TARGET)
+	$(Q)tests/fuzz/fuzz.sh $(B)/fuzz/fuzz $(or $(SECONDS),10) $(SEED) $(TARGET)
 coverage: ## lines that the unit tests and the whole stack run, a folder (FILES=1: a file); tests/README.md says what is not
 	$(Q)find $(B)/cov -name '*.gcda' -delete 2>/dev/null || true
 	$(Q)$(MAKE) MODE=cov all coverage-run

@@ -16,8 +16,8 @@
 enum {
 	HEAD_LINE_MAX = 16 * 1024, /* request line: 414 */
 	HEAD_MAX = 32 * 1024,      /* whole head: 431 */
-	HEAD_FIELDS_MAX = 128,
-	HEAD_ADDED_MAX = 1024, /* what head_forward may add to a head, besides host and credential */
+	HEAD_FIELDS_MAX = 128,     /* as received: 431. Host and Connection may be added to as many */
+	HEAD_ADDED_MAX = 1024,     /* what head_forward may add to a head, besides host and credential */
 };
 
 enum head_step { HEAD_MORE, HEAD_DONE, HEAD_BAD };

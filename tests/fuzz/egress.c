@@ -68,6 +68,12 @@ static enum head_step read_cut(struct head *h, const char *p, size_t n, size_t a
 	return step == HEAD_MORE ? head_read(h, p, n, transparent) : step;
 }
 
+/* Host, Connection and our spelling are added on the way: the next reader may find that too much, and has no other complaint. */
+static bool at_the_limit(const struct head_scan *s, size_t sent)
+{
+	return s->n_fields + 2 > HEAD_FIELDS_MAX || sent > HEAD_MAX;
+}
+
 void fuzz_head(const uint8_t *bytes, size_t n)
 {
 	static char out[2 * HEAD_MAX];
@@ -83,7 +89,11 @@ void fuzz_head(const uint8_t *bytes, size_t n)
 		size_t m = head_forward(&h, NULL, h.keep, out, sizeof out);
 		HOLDS(m > 0);
 		again = (struct head){ 0 };
-		HOLDS(head_read(&again, out, m, true) == HEAD_DONE && again.n == m);
+		if (head_read(&again, out, m, true) == HEAD_BAD) {
+			HOLDS(again.reason == REASON_HEAD_TOO_LONG && at_the_limit(&h.scan, m));
+			continue;
+		}
+		HOLDS(again.n == m);
 		HOLDS(host_equal(&again.host, &h.host) && again.port == h.port && again.body == h.body &&
 		    again.length == h.length);
 	}
@@ -103,7 +113,11 @@ void fuzz_answer(const uint8_t *bytes, size_t n)
 		return;
 	size_t m = head_forward_answer(&a, a.keep, out, sizeof out);
 	HOLDS(m > 0);
-	HOLDS(head_read_answer(&again, out, m, false) == HEAD_DONE && again.n == m);
+	if (head_read_answer(&again, out, m, false) == HEAD_BAD) {
+		HOLDS(at_the_limit(&a.scan, m));
+		return;
+	}
+	HOLDS(again.n == m);
 	HOLDS(again.status == a.status && again.length == a.length && again.body == a.body);
 }
 

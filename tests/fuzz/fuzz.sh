@@ -1,13 +1,14 @@
 #!/bin/bash
-# fuzz.sh PROGRAM SECONDS [TARGET…] - each target for so long, from its seeds and what earlier runs found (build/fuzz/corpus). One line
-# a target; the input of a finding is kept, and the exit status is not 0.
+# fuzz.sh PROGRAM SECONDS SEED [TARGET…] - each target for so long, from its seeds and what earlier runs found (build/fuzz/corpus). One
+# line a target, then what was found: its inputs are kept, and the exit status is not 0. The same SEED and corpus are the same search.
 set -uo pipefail
-program=$1 seconds=$2; shift 2
+program=$1 seconds=$2 seed=$3; shift 3
 dir=$(dirname "$program")
 export LLVM_PROFILE_FILE=/dev/null
 table=$(env -u FUZZ_TARGET "$program")
 targets=${*:-$(cut -d" " -f1 <<<"$table")}
 failed=
+echo "seed $seed"
 printf '%-9s %8s %11s %8s %9s  %s\n' target seconds executions edges features 'lines of its sources that were reached'
 
 lines() { # lines PROFILE SOURCE…: of those sources together
@@ -24,7 +25,7 @@ for t in $targets; do
   export FUZZ_TARGET=$t LLVM_PROFILE_FILE=$dir/$t.profile
   FUZZ_SEEDS_TO=$dir/seeds/$t "$program" || exit 2
   log=$dir/$t.log
-  "$program" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1500 -max_len=$([ "$t" = hello ] && echo 70000 || echo 4096) \
+  "$program" -seed="$seed" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1500 -max_len=$([ "$t" = hello ] && echo 70000 || echo 4096) \
     -len_control=20 -artifact_prefix="$dir/found/$t-" -print_final_stats=1 "$dir/corpus/$t" "$dir/seeds/$t" >"$log" 2>&1
   status=$?
   edges=$(grep -oE 'cov: [0-9]+ ft: [0-9]+' "$log" | tail -1)
@@ -32,9 +33,10 @@ for t in $targets; do
   printf '%-9s %8s %11s %8s %9s  %s\n' "$t" "$seconds" \
     "$(sed -nE 's/^stat::number_of_executed_units: *//p' "$log")" "$(echo "$edges" | cut -d' ' -f2)" "$(echo "$edges" | cut -d' ' -f4)" \
     "$(lines "$LLVM_PROFILE_FILE" $sources)"
-  if [ $status != 0 ]; then
-    failed+=" $t"
-    grep -vE '^#|^INFO|^stat::|NEW_FUNC|^  (0x|[A-Z])|^=>|^Shadow' "$log" | head -40
-  fi
+  [ $status = 0 ] || failed+=" $t"
+done
+for t in $failed; do # at the end, where a log that is cut still has it
+  echo "$t:"
+  grep -vE '^#|^INFO|^stat::|NEW_FUNC|^  (0x|[A-Z])|^=>|^Shadow' "$dir/$t.log" | cut -c -2000 | head -40
 done
 [ -z "$failed" ] || { echo "findings in:$failed" >&2; exit 1; }

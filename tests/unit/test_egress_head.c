@@ -345,6 +345,25 @@ static void a_connection_is_kept_when_both_sides_say_so(void **s)
 	}
 }
 
+static void as_many_fields_as_are_read_are_sent_on(void **s)
+{
+	(void)s;
+	auto_buf struct buf text = BUF(HEAD_MAX), sent = BUF(HEAD_MAX);
+	static char out[HEAD_MAX];
+	struct head h = { 0 }, over = { 0 };
+	assert_int_equal(buf_str(&text, "GET http://a/ HTTP/1.0\r\n"), 0);
+	for (int i = 0; i < HEAD_FIELDS_MAX; i++)
+		assert_int_equal(buf_str(&text, "x: y\r\n") | buf_str(&sent, "x: y\r\n"), 0);
+	assert_int_equal(buf_str(&text, "\r\n"), 0);
+	assert_int_equal(head_read(&h, text.p, text.n, false), HEAD_DONE);
+	out[head_forward(&h, NULL, false, out, sizeof out - 1)] = 0;
+	assert_non_null(strstr(out, buf_c(&sent)));
+	text.n -= 2;
+	assert_int_equal(buf_str(&text, "x: y\r\n\r\n"), 0);
+	assert_int_equal(head_read(&over, text.p, text.n, false), HEAD_BAD);
+	assert_int_equal(over.reason, REASON_HEAD_TOO_LONG);
+}
+
 /* ---- answers */
 
 static void answers_are_framed_in_one_way_or_refused(void **s)
@@ -569,6 +588,7 @@ int main(void)
 		cmocka_unit_test(a_transparent_listener_takes_the_host_from_its_field),
 		cmocka_unit_test(what_is_sent_on_is_written_anew),
 		cmocka_unit_test(a_connection_is_kept_when_both_sides_say_so),
+		cmocka_unit_test(as_many_fields_as_are_read_are_sent_on),
 		cmocka_unit_test(answers_are_framed_in_one_way_or_refused),
 		cmocka_unit_test(an_answer_loses_what_is_between_us_and_the_origin),
 		cmocka_unit_test(chunks_are_followed_strictly),
