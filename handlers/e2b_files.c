@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/coding.h"
 #include "base/js.h"
 #include "base/limits.h"
 #include "base/str.h"
@@ -126,8 +127,8 @@ static void drain(struct ctx *c)
 static json_t *put_it(struct ctx *c, json_t *in, struct err *e)
 {
 	struct box_addr a;
-	const char *type = reply_param(c, "CONTENT_TYPE"), *packed = reply_param(c, "HTTP_CONTENT_ENCODING");
-	if (packed != NULL && strcmp(packed, "identity") != 0) {
+	const char *type = reply_param(c, "CONTENT_TYPE");
+	if (coding_of(str_of(reply_param(c, "HTTP_CONTENT_ENCODING"))) != CODING_PLAIN) {
 		err_set(e, ERR_MEDIA, "A compressed body is not offered here; leave `gzip` out.");
 		return NULL;
 	}

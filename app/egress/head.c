@@ -241,12 +241,20 @@ static bool is_set(const struct head_set *set, struct str name)
 	return false;
 }
 
+/* What stands before the path as it was sent: an empty one is the root, and of OPTIONS the whole server (RFC 9112 3.2.4). */
+static const char *before_path(const struct head *h)
+{
+	if (h->path.n > 0)
+		return h->path.p[0] == '?' ? " /" : " ";
+	return is_method(h->method, "OPTIONS") ? " *" : " /";
+}
+
 size_t head_forward(const struct head *h, const struct head_set *set, bool keep, char *out, size_t size)
 {
 	struct head_out o = { .p = out, .size = size };
 	struct str fields = h->fields, name, value;
 	head_put(&o, h->method.p, h->method.n);
-	head_puts(&o, h->path.n == 0 || h->path.p[0] == '?' ? " /" : " ");
+	head_puts(&o, before_path(h));
 	head_put(&o, h->path.p, h->path.n);
 	head_puts(&o, h->minor == 1 ? " HTTP/1.1\r\n" : " HTTP/1.0\r\n");
 	put_host(&o, h);

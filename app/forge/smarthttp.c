@@ -6,6 +6,7 @@
 
 #include "auth/principal.h"
 #include "base/buf.h"
+#include "base/coding.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "forge/cgi.h"
@@ -56,9 +57,9 @@ static bool protocol_ok(const char *s)
 	return s != NULL && strlen(s) <= 64 && str_only(s, "abcdefghijklmnopqrstuvwxyz0123456789=:.-");
 }
 
-static bool encoding_is_gzip(const char *s)
+static enum coding body_coding(struct ctx *c)
 {
-	return s != NULL && (strcmp(s, "gzip") == 0 || strcmp(s, "x-gzip") == 0);
+	return coding_of(str_of(reply_param(c, "HTTP_CONTENT_ENCODING")));
 }
 
 static int check_request(struct serve *s, struct err *e)
@@ -66,12 +67,14 @@ static int check_request(struct serve *s, struct err *e)
 	struct ctx *c = s->c;
 	if (s->q->advertise)
 		return 0;
-	const char *type = reply_param(c, "CONTENT_TYPE"), *enc = reply_param(c, "HTTP_CONTENT_ENCODING");
+	const char *type = reply_param(c, "CONTENT_TYPE");
+	enum coding coding = body_coding(c);
 	const char *want = mem_fmt(c->mem, "application/x-%s-request", service_name(s->q));
 	if (type == NULL || strcmp(type, want) != 0)
 		return err_set(e, ERR_MEDIA, "The body must be %s.", want);
-	if (enc != NULL && enc[0] != 0 && !encoding_is_gzip(enc))
-		return err_set(e, ERR_MEDIA, "The body may be gzip'd or plain, not %.40s.", enc);
+	if (coding != CODING_PLAIN && coding != CODING_GZIP)
+		return err_set(e, ERR_MEDIA, "The body may be gzip'd or plain, not %.40s.",
+		    reply_param(c, "HTTP_CONTENT_ENCODING"));
 	return 0;
 }
 
@@ -126,7 +129,7 @@ static const char *const *child_env(struct serve *s, struct git_env *v, const ch
 	git_env_add(v, c->mem, "REMOTE_USER", c->who->cred_id);
 	if (!s->q->advertise) {
 		git_env_add(v, c->mem, "CONTENT_TYPE", mem_fmt(c->mem, "application/x-%s-request", service));
-		if (encoding_is_gzip(reply_param(c, "HTTP_CONTENT_ENCODING")))
+		if (body_coding(c) == CODING_GZIP)
 			git_env_add(v, c->mem, "HTTP_CONTENT_ENCODING", "gzip");
 	}
 	if (protocol_ok(proto))
@@ -164,8 +167,7 @@ static int peek(struct serve *s, size_t n)
  */
 static int refuse_empty_push(struct serve *s, struct err *e)
 {
-	if (!writes(s->q) || s->c->who->kind != CRED_GRANT ||
-	    encoding_is_gzip(reply_param(s->c, "HTTP_CONTENT_ENCODING")))
+	if (!writes(s->q) || s->c->who->kind != CRED_GRANT || body_coding(s->c) == CODING_GZIP)
 		return 0;
 	size_t used = 0;
 	enum push_start start = PUSH_MORE;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/coding.h"
 #include "base/js.h"
 #include "base/limits.h"
 #include "base/str.h"
@@ -43,11 +44,6 @@ static int read_body(struct fcgi_call *k, struct buf *to, struct err *e)
 	}
 }
 
-static bool is_packed(const char *encoding)
-{
-	return encoding != NULL && encoding[0] != 0 && strcasecmp(encoding, "identity") != 0;
-}
-
 static json_t *body_fields(struct fcgi_call *k, struct err *e)
 {
 	auto_buf struct buf body = BUF(k->body_max + 4096);
@@ -59,7 +55,7 @@ static json_t *body_fields(struct fcgi_call *k, struct err *e)
 		err_set(e, ERR_MEDIA, "The body must be JSON; send it with Content-Type: application/json.");
 		return NULL;
 	}
-	if (is_packed(fcgi_param(k, "HTTP_CONTENT_ENCODING"))) {
+	if (coding_of(str_of(fcgi_param(k, "HTTP_CONTENT_ENCODING"))) != CODING_PLAIN) {
 		err_set(e, ERR_MEDIA, "The body must not be compressed; send it without Content-Encoding.");
 		return NULL;
 	}

@@ -3,6 +3,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/coding.h"
+
 enum at {
 	AT_STATUS,
 	AT_FIELD,
@@ -128,9 +130,9 @@ static enum http_step field(struct http_read *r, struct str l)
 	} else if (same(name, "connection")) {
 		r->closes = r->closes || lists(v, "close");
 	} else if (same(name, "content-encoding")) {
-		bool ours = same(v, "gzip") || same(v, "x-gzip") || same(v, "deflate");
-		r->foreign = r->foreign || r->packed || (!ours && v.n > 0 && !same(v, "identity"));
-		r->packed = r->packed || ours;
+		enum coding coding = coding_of(v);
+		r->foreign = r->foreign || r->packed || coding == CODING_OTHER;
+		r->packed = r->packed || coding == CODING_GZIP || coding == CODING_DEFLATE;
 	} else if (same(name, "content-type")) {
 		keep(v, r->content_type, sizeof r->content_type);
 	} else if (same(name, "location")) {

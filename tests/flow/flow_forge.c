@@ -200,7 +200,7 @@ static void a_gzipped_push_is_inflated(void **s) /* FRG-1 */
 		size_t n;
 		int status;
 	} rows[] = { { "Content-Encoding: gzip", sizeof flush, 200 },
-		{ "Content-Encoding: x-gzip", sizeof flush, 200 }, { "Content-Encoding: br", 1, 415 },
+		{ "Content-Encoding: X-GZIP", sizeof flush, 200 }, { "Content-Encoding: br", 1, 415 },
 		{ "Content-Encoding: gzip", 12, 400 } };
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		const char *headers[] = { auth, rows[i].encoding, NULL };

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/coding.h"
 #include "base/str.h"
 
 /* RFC 3629 from the other side: encode every code point, so that what is valid is known without judging bytes. */
@@ -275,9 +276,24 @@ static void a_plain_stretch_ends_where_it_should(void **state)
 			}
 }
 
+static void a_content_encoding_is_one_of_ours_or_another(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *value;
+		enum coding coding;
+	} all[] = { { NULL, CODING_PLAIN }, { "", CODING_PLAIN }, { "Identity", CODING_PLAIN },
+		{ "gzip", CODING_GZIP }, { "X-GZip", CODING_GZIP }, { "deflate", CODING_DEFLATE },
+		{ "br", CODING_OTHER }, { "gzip, gzip", CODING_OTHER }, { "gzi", CODING_OTHER },
+		{ "gzip2", CODING_OTHER } };
+	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+		assert_int_equal(coding_of(str_of(all[i].value)), all[i].coding);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_content_encoding_is_one_of_ours_or_another),
 		cmocka_unit_test(a_number_is_what_printf_writes),
 		cmocka_unit_test(a_plain_stretch_ends_where_it_should),
 		cmocka_unit_test(strings_behind_one_another_are_cut_to_what_fits),
