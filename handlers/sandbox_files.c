@@ -3,7 +3,7 @@
  */
 #include "handlers/sandbox_file.h"
 
-#include <stdio.h>
+#include <ctype.h>
 #include <string.h>
 
 #include "base/js.h"
@@ -172,25 +172,32 @@ static json_t *upload(struct ctx *c, json_t *in, struct err *e)
 
 enum { RANGE_NONE, RANGE_PART, RANGE_OUTSIDE };
 
+/* Digits, or nothing, which is -1. A number too large to be kept is behind the end of every file. */
+static bool position(struct str s, long long *at)
+{
+	*at = -1;
+	for (size_t i = 0; i < s.n; i++) {
+		if (!isdigit((unsigned char)s.p[i]))
+			return false;
+		long long before = *at < 0 ? 0 : *at;
+		*at = before > (INT64_MAX - 9) / 10 ? INT64_MAX : before * 10 + (s.p[i] - '0');
+	}
+	return true;
+}
+
 /* One range of RFC 9110 14.1.2; several, another unit, or a condition that we cannot judge are answered with the whole file, as they may
  * be. */
 static int range_of(struct ctx *c, long long size, long long *from, long long *n)
 {
 	const char *text = reply_param(c, "HTTP_RANGE");
 	struct str rest = str_of(text != NULL && str_starts(text, "bytes=") ? text + 6 : ""), first;
-	char a[24], z[24];
-	long long low = -1, high = -1;
+	long long low, high;
 	*from = 0;
 	*n = size;
-	if (rest.n == 0 || reply_param(c, "HTTP_IF_RANGE") != NULL || memchr(rest.p, ',', rest.n) != NULL ||
-	    memchr(rest.p, '-', rest.n) == NULL || !str_cut(&rest, '-', &first) || first.n >= sizeof a ||
-	    rest.n >= sizeof z)
+	if (reply_param(c, "HTTP_IF_RANGE") != NULL || rest.n == 0 || memchr(rest.p, '-', rest.n) == NULL ||
+	    !str_cut(&rest, '-', &first) || !position(first, &low) || !position(rest, &high))
 		return RANGE_NONE;
-	(void)snprintf(a, sizeof a, "%.*s", (int)first.n, first.p);
-	(void)snprintf(z, sizeof z, "%.*s", (int)rest.n, rest.n > 0 ? rest.p : "");
-	bool good = (a[0] == 0 || str_int(a, 0, INT64_MAX, &low)) &&
-	    (z[0] == 0 || str_int(z, 0, INT64_MAX, &high));
-	if (!good || (low < 0 && high < 0) || (low >= 0 && high >= 0 && high < low))
+	if ((low < 0 && high < 0) || (low >= 0 && high >= 0 && high < low))
 		return RANGE_NONE;
 	if (low < 0) { /* the last bytes */
 		low = high < size ? size - high : 0;

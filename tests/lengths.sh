@@ -17,6 +17,6 @@ for f in $files; do
   [ "$f" != tests/lengths.sh ] || continue
   if grep -nwE 'TODO|FIXME|XXX|HACK|stub|placeholder' "$f" /dev/null; then complain "unfinished words in $f"; fi
 done
-top=$(git ls-files 2>/dev/null | cut -d/ -f1 | sort -u | grep -vxE 'Makefile|README.md|LICENSE|app|handlers|sql|nginx|systemd|tests|\..*' || true)
+top=$(git ls-files -co --exclude-standard 2>/dev/null | cut -d/ -f1 | sort -u | grep -vxE 'Makefile|README.md|LICENSE|app|handlers|sql|nginx|systemd|tests|\..*' || true)
 [ -z "$top" ] || complain "the top level holds $top"
 exit $bad

@@ -245,8 +245,6 @@ static bool odd_port(const char *p, size_t n)
 	return false;
 }
 
-enum { ODD_MAX = 1024 }; /* keeps the search linear over text full of such authorities */
-
 /* Length of the userinfo of a URL whose authority starts at p, without its '@'; -1 when there is none. */
 static ssize_t userinfo(const char *p, size_t n)
 {
@@ -255,7 +253,7 @@ static ssize_t userinfo(const char *p, size_t n)
 		end++;
 	const char *at = memrchr(p, '@', end);
 	if (at == NULL && odd_port(p, end)) {
-		while (end < n && end < ODD_MAX && !url_ends(p[end]))
+		while (end < n && end < REDACT_ODD_MAX && !url_ends(p[end]))
 			end++;
 		at = memrchr(p, '@', end);
 	}
