@@ -15,11 +15,11 @@ bool redact_key(const char *key);
 /* A deep copy with secret-keyed values replaced by "[redacted]" and every string run through redact_plain. New reference. */
 json_t *redact_json(const json_t *v);
 /*
- * RED-2: URL passwords, and tokens of our own and of well-known others by their shapes. Appends to out; -1 when it does not fit.
- * Behind a password with an unescaped delimiter the '@' is looked for in so many bytes of the authority: the search stays linear over
- * text full of such, and a line without blanks is not lost as far as its last '@'.
+ * Behind a URL's password with an unescaped delimiter its '@' is looked for in so many bytes: the search stays linear over text full of
+ * such, and a line without blanks is not lost as far as its last '@'.
  */
 enum { REDACT_ODD_MAX = 1024 };
+/* RED-2: URL passwords, and tokens of our own and of well-known others by their shapes. Appends to out; -1 when it does not fit. */
 int redact_plain(const char *p, size_t n, struct buf *out);
 /* RED-3: JSON text gets both rules, other text RED-2. Appends to out. */
 int redact_text(const char *p, size_t n, struct buf *out);

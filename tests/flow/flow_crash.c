@@ -155,8 +155,8 @@ static void crash_at(const struct point *p, enum victim v)
 	judge(&r, v, repo);
 	print_message("%-20s %-7s %s after %.1f s, attempt %lld\n", p->name, victim_names[v],
 	    js_str(r.last, "type"), (double)(clock_ms() - before) / 1000.0, js_int(r.last, "attempts", 0));
-	stack_ready(
-	    &stack); /* a run may end before the api that was killed serves again, and the next asks it */
+	/* A run may end before the api that was killed serves again, and the next asks it. */
+	stack_ready(&stack);
 }
 
 static unsigned long long seed(void)
